@@ -1,0 +1,178 @@
+"""Joint-space blocks: the d freedoms of one joint, and the 6×d maps between them and spatial vectors.
+
+| code          | paper                                              |
+|---------------|----------------------------------------------------|
+| `Vector`      | q̇_i, τ_i: d numbers                                |
+| `Matrix`      | SᵀÎS, Ψ_i, M_ij: rows of numbers                   |
+| `Motions`     | S_i (Kim), h_i (Featherstone & Orin): d columns in se(3) |
+| `Forces`      | Î_i S_i: d columns in dse(3)                       |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import add
+
+from qddot.rotation import Mat, mat_sub, outer, symmetric
+from qddot.scalars import Scalar
+from qddot.spatial import (
+    Ad,
+    Ad_inv,
+    Ad_inv_T,
+    ArticulatedInertia,
+    Force,
+    Inertia,
+    Motion,
+    Transform,
+    ad,
+    zero_force,
+    zero_motion,
+)
+
+
+class Vector(tuple[Scalar, ...]):
+    """The components of one joint's velocity, acceleration or force, with arithmetic."""
+
+    __slots__ = ()
+    __array_ufunc__ = None
+
+    def __add__(self, other: Sequence[Scalar]) -> Vector:
+        return Vector(x + y for x, y in zip(self, other, strict=True))
+
+    def __sub__(self, other: Sequence[Scalar]) -> Vector:
+        return Vector(x - y for x, y in zip(self, other, strict=True))
+
+    def __rmul__(self, k: Scalar) -> Vector:
+        return Vector(k * x for x in self)
+
+    def times(self, other: Sequence[Scalar]) -> Vector:
+        """Component by component: what a diagonal matrix does."""
+        return Vector(x * y for x, y in zip(self, other, strict=True))
+
+    def dot(self, other: Sequence[Scalar]) -> Scalar:
+        return reduce(add, (x * y for x, y in zip(self, other, strict=True)), 0.0)
+
+
+class Matrix(tuple[Vector, ...]):
+    """A small matrix by rows."""
+
+    __slots__ = ()
+
+    @property
+    def T(self) -> Matrix:
+        return Matrix(Vector(column) for column in zip(*self, strict=True))
+
+    def __matmul__(self, x: Sequence[Scalar]) -> Vector:
+        return Vector(row.dot(x) for row in self)
+
+    def __add__(self, other: Matrix) -> Matrix:  # type: ignore[override]
+        return Matrix(a + b for a, b in zip(self, other, strict=True))
+
+    def add_diagonal(self, d: Sequence[Scalar]) -> Matrix:
+        return Matrix(Vector(x + d[r] if r == c else x for c, x in enumerate(row)) for r, row in enumerate(self))
+
+    def inverse(self) -> Matrix:
+        """Of a symmetric positive definite matrix, by Gauss and Jordan without pivoting: nothing branches on a value."""
+        rows = [[*row, *(1.0 if c == r else 0.0 for c in range(len(self)))] for r, row in enumerate(self)]
+        for k, pivot_row in enumerate(rows):
+            reciprocal = 1.0 / pivot_row[k]
+            rows[k] = [x * reciprocal for x in pivot_row]
+            for r, row in enumerate(rows):
+                if r != k:
+                    rows[r] = [x - row[k] * y for x, y in zip(row, rows[k], strict=True)]
+        return Matrix(Vector(row[len(self) :]) for row in rows)
+
+
+class Motions(tuple[Motion, ...]):
+    """Columns in se(3): a joint's S."""
+
+    __slots__ = ()
+
+    def __matmul__(self, x: Sequence[Scalar]) -> Motion:
+        return sum_motions(k * column for k, column in zip(x, self, strict=True))
+
+    @property
+    def T(self) -> _Rows:
+        return _Rows(self)
+
+
+class _Rows:
+    """Sᵀ: acts on a force, giving a Vector, and on columns of forces, giving a Matrix."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Motions) -> None:
+        self.columns = columns
+
+    def __matmul__(self, F: Force) -> Vector:
+        return Vector(s.dot(F) for s in self.columns)
+
+    def on(self, U: Forces) -> Matrix:
+        return Matrix(Vector(s.dot(F) for F in U) for s in self.columns)
+
+
+class Forces(tuple[Force, ...]):
+    """Columns in dse(3)."""
+
+    __slots__ = ()
+
+    def __matmul__(self, x: Sequence[Scalar]) -> Force:
+        return sum_forces(k * column for k, column in zip(x, self, strict=True))
+
+    def __add__(self, other: Forces) -> Forces:  # type: ignore[override]
+        return Forces(a + b for a, b in zip(self, other, strict=True))
+
+    def __sub__(self, other: Forces) -> Forces:
+        return Forces(a - b for a, b in zip(self, other, strict=True))
+
+    def dot(self, V: Motion) -> Vector:
+        """Uᵀ V."""
+        return Vector(V.dot(F) for F in self)
+
+    def times(self, Psi: Matrix) -> Forces:
+        """U Ψ."""
+        return Forces(self @ column for column in Psi.T)
+
+
+def sum_motions(terms: Iterable[Motion]) -> Motion:
+    terms = list(terms)
+    return reduce(add, terms) if terms else zero_motion()
+
+
+def sum_forces(terms: Iterable[Force]) -> Force:
+    terms = list(terms)
+    return reduce(add, terms) if terms else zero_force()
+
+
+def apply(G: Inertia | ArticulatedInertia, S: Motions) -> Forces:
+    """𝓘 S, column by column."""
+    return Forces(G @ s for s in S)
+
+
+def Ad_columns(T: Transform, S: Motions) -> Motions:
+    return Motions(Ad(T, s) for s in S)
+
+
+def Ad_inv_columns(T: Transform, S: Motions) -> Motions:
+    return Motions(Ad_inv(T, s) for s in S)
+
+
+def Ad_inv_T_columns(T: Transform, U: Forces) -> Forces:
+    return Forces(Ad_inv_T(T, F) for F in U)
+
+
+def ad_columns(V: Motion, S: Motions) -> Motions:
+    return Motions(ad(V, s) for s in S)
+
+
+def without(G: ArticulatedInertia, U: Forces, Psi: Matrix) -> ArticulatedInertia:
+    """𝓘̂ - U Ψ Uᵀ: what is left when the joint is free to yield. Kim Table 3, Π_i."""
+    I, H, M = G
+    for F, W in zip(U, U.times(Psi), strict=True):
+        I, H, M = _drop(I, F.m, W.m), _drop(H, F.m, W.f), _drop(M, F.f, W.f)
+    return ArticulatedInertia(symmetric(I), H, symmetric(M))
+
+
+def _drop(A: Mat, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> Mat:
+    return mat_sub(A, outer(a, b))

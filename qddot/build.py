@@ -1,0 +1,511 @@
+"""Builder -> Model: everything about a mechanism is checked here, once, so that no algorithm has to.
+
+Parts may be declared in any order. Links on fixed joints are merged into the link that carries them and stay known as
+frames; links are numbered parents first, otherwise in the order of declaration. What is impossible raises an error; what
+is merely doubtful is collected as findings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qddot.blocks import Vector
+from qddot.errors import Finding, ModelError, message
+from qddot.joints import Fixed, Free, Joint, Planar, Spherical
+from qddot.model import Frame, Limits, Loop, Mimic, Model
+from qddot.rotation import AxisRotation, Mat, Rotation, Vec
+from qddot.spatial import (
+    Inertia,
+    Transform,
+    constant_transform,
+    inertia_from,
+    inertia_seen,
+    zero_inertia,
+)
+
+WORLD = "world"
+_QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+_UNIT_TOLERANCE = 1e-9  # axes and rotation matrices further from unit than this are reported or refused
+
+
+def cos_sin(angle: float) -> tuple[float, float]:
+    """Cosine and sine, exact for the floats nearest to multiples of π/2, where the library gives 6e-17 for 0."""
+    quarter = round(angle / (math.pi / 2))
+    if abs(angle - quarter * (math.pi / 2)) <= 2e-16 * max(1.0, abs(angle)):
+        return _QUARTERS[quarter % 4]
+    return math.cos(angle), math.sin(angle)
+
+
+def pose(xyz: Iterable[float] = (0.0, 0.0, 0.0), rpy: Iterable[float] = (0.0, 0.0, 0.0)) -> Transform:
+    """A constant transform from a position and the angles about the fixed axes x, then y, then z (URDF's rpy)."""
+    T = Transform()
+    for axis, angle in zip((2, 1, 0), reversed(numbers(rpy, 3, "rpy")), strict=True):
+        T = T @ Transform(AxisRotation(axis, *cos_sin(angle)))
+    return constant_transform(T.R.rows, numbers(xyz, 3, "xyz"))  # type: ignore[arg-type]
+
+
+def numbers(values: Any, count: int | None, what: str, where: str = "", element: str = "") -> tuple[float, ...]:
+    """Finite floats, or an error that names the element."""
+    try:
+        array = np.asarray(values, dtype=float).reshape(-1)
+    except (TypeError, ValueError):
+        raise ModelError(message(where, element or what, f"{what} is {values!r}", "give numbers")) from None
+    if count is not None and array.size != count:
+        problem = f"{what} has {array.size} numbers where {count} are needed"
+        raise ModelError(message(where, element or what, problem, f"give {count} numbers"))
+    if not np.isfinite(array).all():
+        raise ModelError(message(where, element or what, f"{what} is {array.tolist()}", "give finite numbers"))
+    return tuple(array.tolist())
+
+
+@dataclass
+class _Link:
+    name: str
+    inertia: Inertia
+    where: str
+
+
+@dataclass
+class _Joint:
+    name: str
+    joint: Joint
+    parent: str
+    child: str
+    placement: Transform
+    where: str
+    armature: Vector
+    damping: Vector
+    friction: Vector
+    stiffness: Vector
+    spring_reference: Vector
+    limits: Limits
+    actuated: bool
+    mimic: tuple[str, float, float] | None
+
+
+@dataclass
+class Builder:
+    """Collects links, joints, frames and loops, and makes the Model of them.
+
+    `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`, angles
+    that miss a multiple of π/2 by less than that many radians are set to it, and each is reported.
+    """
+
+    name: str
+    gravity: Sequence[float] = (0.0, 0.0, -9.81)
+    friction_velocity: float = 1e-3
+    snap: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    _links: dict[str, _Link] = field(default_factory=dict)
+    _joints: dict[str, _Joint] = field(default_factory=dict)
+    _frames: list[tuple[str, str, Transform, str]] = field(default_factory=list)
+    _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
+
+    # ---- parts
+
+    def link(
+        self,
+        name: str,
+        mass: float = 0.0,
+        com: Sequence[float] = (0.0, 0.0, 0.0),
+        inertia: Any = None,
+        inertia_axes: Transform | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A body: its mass, centre of mass, and inertia about the centre of mass (3×3, or ixx ixy ixz iyy iyz izz).
+
+        `inertia_axes` gives the axes of the inertia where they are not the link's own.
+        """
+        element = f"link {name!r}"
+        self._new_name(self._links, name, element, where)
+        (m,) = numbers(mass, 1, "mass", where, element)
+        c = numbers(com, 3, "com", where, element)
+        I_c = self._inertia_matrix(inertia, element, where)
+        if m < 0:
+            raise ModelError(message(where, element, f"mass is {m:g}", "give a mass of zero or more"))
+        self._check_inertia(I_c, m, element, where)
+        R = Rotation(((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))) if inertia_axes is None else inertia_axes.R
+        self._links[name] = _Link(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
+        return self
+
+    def joint(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        joint: Joint,
+        placement: Transform | None = None,
+        *,
+        armature: Any = 0.0,
+        damping: Any = 0.0,
+        friction: Any = 0.0,
+        stiffness: Any = 0.0,
+        spring_reference: Any = None,
+        lower: Any = -math.inf,
+        upper: Any = math.inf,
+        velocity_limit: Any = math.inf,
+        effort_limit: Any = math.inf,
+        actuated: bool | None = None,
+        mimic: tuple[str, float, float] | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
+
+        Numbers given for a joint of several freedoms may be one for all or one a freedom. `mimic=(other, k, o)` makes the
+        joint follow another: q = k · q_other + o.
+        """
+        element = f"joint {name!r}"
+        self._new_name(self._joints, name, element, where)
+        joint = self._unit_axes(joint, element, where)
+        nv = joint.nv
+
+        def each(value: Any, what: str, *, least: float = 0.0, finite: bool = True) -> Vector:
+            array = np.broadcast_to(np.asarray(value, dtype=float), (nv,)) if np.ndim(value) == 0 else np.asarray(value)
+            if array.shape != (nv,):
+                problem = f"{what} has shape {array.shape} for a joint of {nv} freedoms"
+                raise ModelError(message(where, element, problem, f"give one number or {nv}"))
+            if np.isnan(array).any() or (finite and not np.isfinite(array).all()) or (array < least).any():
+                what_is_right = "finite numbers" if least == -math.inf else "finite numbers of zero or more"
+                raise ModelError(message(where, element, f"{what} is {array.tolist()}", f"give {what_is_right}"))
+            return Vector(array.tolist())
+
+        limits = Limits(
+            each(lower, "lower limit", least=-math.inf, finite=False),
+            each(upper, "upper limit", least=-math.inf, finite=False),
+            each(velocity_limit, "velocity limit", finite=False),
+            each(effort_limit, "effort limit", finite=False),
+        )
+        for low, high in zip(limits.lower, limits.upper, strict=True):
+            if low > high:
+                problem = f"lower limit {low:g} is above upper limit {high:g}"
+                raise ModelError(message(where, element, problem, "swap or correct them"))
+        reference = joint.neutral() if spring_reference is None else spring_reference
+        springs = each(stiffness, "stiffness")
+        self._check_springs(joint, springs, element, where)
+        self._joints[name] = _Joint(
+            name=name,
+            joint=joint,
+            parent=parent,
+            child=child,
+            placement=self._placement(placement, element, where),
+            where=where,
+            armature=each(armature, "armature"),
+            damping=each(damping, "damping"),
+            friction=each(friction, "friction"),
+            stiffness=springs,
+            spring_reference=Vector(numbers(reference, joint.nq, "spring reference", where, element)),
+            limits=limits,
+            actuated=(nv > 0 and not isinstance(joint, Free)) if actuated is None else bool(actuated),
+            mimic=None if mimic is None else (mimic[0], *numbers(mimic[1:], 2, "mimic", where, element)),  # type: ignore[arg-type]
+        )
+        return self
+
+    def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
+        """A named frame fixed to a link."""
+        self._frames.append((name, link, self._placement(placement, f"frame {name!r}", where), where))
+        return self
+
+    def loop(
+        self,
+        name: str,
+        link_a: str,
+        link_b: str,
+        joint: Joint,
+        placement_a: Transform | None = None,
+        placement_b: Transform | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
+        element = f"loop {name!r}"
+        if any(loop[0] == name for loop in self._loops):
+            raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
+        a, b = self._placement(placement_a, element, where), self._placement(placement_b, element, where)
+        self._loops.append((name, self._unit_axes(joint, element, where), link_a, a, link_b, b, where))
+        return self
+
+    def angle(self, value: float, element: str, where: str = "") -> float:
+        """An angle as the model will have it: snapped to a multiple of π/2 where that was asked for."""
+        right = round(value / (math.pi / 2)) * (math.pi / 2)
+        miss = abs(value - right)
+        if not 0.0 < miss <= self.snap:
+            return value
+        if miss > 2e-16 * max(1.0, abs(value)):
+            self.find("note", where, element, f"angle {value!r} misses {right!r} by {miss:.1e}", "it was snapped")
+        return right
+
+    def pose(self, xyz: Iterable[float], rpy: Iterable[float], element: str, where: str = "") -> Transform:
+        """`qddot.build.pose` with snapped angles."""
+        return pose(xyz, [self.angle(a, element, where) for a in rpy])
+
+    def find(self, severity: str, where: str, element: str, problem: str, fix: str) -> None:
+        """Notes something doubtful about the model."""
+        self.findings.append(Finding(severity, where, element, problem, fix))
+
+    # ---- the model
+
+    def model(self) -> Model:
+        """Checks the whole and freezes it."""
+        above = self._above()
+        order = self._order(above)
+        carrier = self._carriers(above, order)
+        moving = [name for name in order if above[name].joint.nv > 0]
+        index = {WORLD: 0} | {name: i for i, name in enumerate(moving, 1)}
+        inertia = [zero_inertia()] * len(index)
+        for name in order:
+            holder, T = carrier[name]
+            inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
+        rows = [above[name] for name in moving]
+        placements = [constant_transform(*_rows(carrier[j.parent][1] @ j.placement)) for j in rows]
+        ground = _ground()
+        model = Model(
+            name=self.name,
+            link_names=(WORLD, *moving),
+            joint_names=("", *(j.name for j in rows)),
+            parent=(-1, *(index[carrier[j.parent][0]] for j in rows)),
+            joint=(ground.joint, *(j.joint for j in rows)),
+            placement=(Transform(), *placements),
+            inertia=tuple(inertia),
+            armature=(Vector(), *(j.armature for j in rows)),
+            damping=(Vector(), *(j.damping for j in rows)),
+            friction=(Vector(), *(j.friction for j in rows)),
+            stiffness=(Vector(), *(j.stiffness for j in rows)),
+            spring_reference=(Vector(), *(j.spring_reference for j in rows)),
+            limits=(ground.limits, *(j.limits for j in rows)),
+            actuated=(False, *(j.actuated for j in rows)),
+            mimic=(None, *self._mimics(rows, index)),
+            frames=self._frozen_frames(carrier, index),
+            loops=self._frozen_loops(carrier, index),
+            gravity=numbers(self.gravity, 3, "gravity"),  # type: ignore[arg-type]
+            friction_velocity=numbers(self.friction_velocity, 1, "friction_velocity")[0],
+            findings=tuple(self.findings),
+        )
+        return model
+
+    # ---- the tree
+
+    def _above(self) -> dict[str, _Joint]:
+        """The joint that carries each link."""
+        above: dict[str, _Joint] = {}
+        for j in self._joints.values():
+            element = f"joint {j.name!r}"
+            for role, name in (("parent", j.parent), ("child", j.child)):
+                if name not in self._links and not (name == WORLD and role == "parent"):
+                    raise ModelError(
+                        message(j.where, element, f"its {role} link {name!r} {self._missing(name)}", _DECLARE)
+                    )
+            if j.child in above:
+                problem = f"link {j.child!r} is already the child of joint {above[j.child].name!r}"
+                fix = "a link moves by one joint; close loops with a loop, not with a second parent"
+                raise ModelError(message(j.where, element, problem, fix))
+            above[j.child] = j
+        for link in self._links.values():
+            if link.name not in above:
+                fix = f"add a joint that carries it, from {WORLD!r} if it is a root"
+                raise ModelError(message(link.where, f"link {link.name!r}", "no joint carries it", fix))
+        return above
+
+    def _missing(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._links, n=3, cutoff=0.5)
+        return "does not exist" + (f" (near: {', '.join(near)})" if near else "")
+
+    def _order(self, above: dict[str, _Joint]) -> list[str]:
+        """Parents before children, otherwise as declared."""
+        rank = {name: k for k, name in enumerate(self._links)}
+        children: dict[str, list[str]] = {}
+        for name, j in above.items():
+            children.setdefault(j.parent, []).append(name)
+        heap = [(rank[c], c) for c in children.get(WORLD, [])]
+        heapq.heapify(heap)
+        order: list[str] = []
+        while heap:
+            _, name = heapq.heappop(heap)
+            order.append(name)
+            for c in children.get(name, []):
+                heapq.heappush(heap, (rank[c], c))
+        if len(order) < len(self._links):
+            done = set(order)
+            stuck = next(name for name in self._links if name not in done)
+            ring = [stuck]
+            while (up := above[ring[-1]].parent) not in ring:
+                ring.append(up)
+            ring = ring[ring.index(up) :]
+            j = above[ring[0]]
+            problem = "its links form a cycle: " + " <- ".join([*ring, ring[0]][:8])
+            raise ModelError(
+                message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop")
+            )
+        return order
+
+    def _carriers(self, above: dict[str, _Joint], order: list[str]) -> dict[str, tuple[str, Transform]]:
+        """For each link the moving link (or the world) that it is fixed to, and its place there."""
+        carrier = {WORLD: (WORLD, Transform())}
+        for name in order:
+            j = above[name]
+            holder, T = carrier[j.parent]
+            fixed = j.joint.nv == 0
+            carrier[name] = (holder, constant_transform(*_rows(T @ j.placement))) if fixed else (name, Transform())
+        return carrier
+
+    def _mimics(self, rows: list[_Joint], index: dict[str, int]) -> list[Mimic | None]:
+        out: list[Mimic | None] = []
+        for j in rows:
+            factor, offset, at, seen = 1.0, 0.0, j, [j.name]
+            while at.mimic is not None:
+                other, k, o = at.mimic
+                element = f"joint {j.name!r}"
+                if other not in self._joints:
+                    problem = f"it mimics {other!r}, which is no joint"
+                    raise ModelError(message(j.where, element, problem, "name an existing joint"))
+                if other in seen:
+                    problem = "it mimics itself: " + " -> ".join([*seen, other])
+                    raise ModelError(message(j.where, element, problem, "let one joint of the ring be independent"))
+                offset += factor * o
+                factor *= k
+                at = self._joints[other]
+                seen.append(other)
+                if at.joint.nv != 1 or at.joint.nq != 1 or j.joint.nv != 1 or j.joint.nq != 1:
+                    problem = f"it mimics {other!r}, and one of the two has not just one freedom"
+                    raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
+            out.append(None if j.mimic is None else Mimic(index[at.child], factor, offset))
+        return out
+
+    def _resolve(
+        self, name: str, carrier: dict[str, tuple[str, Transform]], index: dict[str, int], element: str, where: str
+    ) -> tuple[int, Transform]:
+        if name not in carrier:
+            raise ModelError(message(where, element, f"link {name!r} {self._missing(name)}", _DECLARE))
+        holder, T = carrier[name]
+        return index[holder], T
+
+    def _frozen_frames(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Frame, ...]:
+        merged = [Frame(n, index[h], T) for n, (h, T) in carrier.items() if n != h]
+        taken = {WORLD, *self._links}
+        for name, link, placement, where in self._frames:
+            element = f"frame {name!r}"
+            if name in taken:
+                raise ModelError(message(where, element, "a link or frame of this name exists", "rename it"))
+            taken.add(name)
+            i, T = self._resolve(link, carrier, index, element, where)
+            merged.append(Frame(name, i, constant_transform(*_rows(T @ placement))))
+        return tuple(merged)
+
+    def _frozen_loops(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Loop, ...]:
+        loops = []
+        for name, joint, link_a, T_a, link_b, T_b, where in self._loops:
+            element = f"loop {name!r}"
+            a, A = self._resolve(link_a, carrier, index, element, where)
+            b, B = self._resolve(link_b, carrier, index, element, where)
+            if a == b:
+                problem = f"its links {link_a!r} and {link_b!r} do not move against each other"
+                raise ModelError(message(where, element, problem, "close the loop between two moving links"))
+            placed = constant_transform(*_rows(A @ T_a)), constant_transform(*_rows(B @ T_b))
+            loops.append(Loop(name, joint, a, placed[0], b, placed[1]))
+        return tuple(loops)
+
+    # ---- checks of single parts
+
+    def _new_name(self, table: dict[str, Any], name: str, element: str, where: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ModelError(message(where, element, "it has no name", "give it a name"))
+        if name == WORLD and table is self._links:
+            raise ModelError(message(where, element, "'world' is the ground's own name", "rename the link"))
+        if name in table:
+            first = getattr(table[name], "where", "")
+            also = f" (first at {first})" if first else ""
+            raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
+
+    def _placement(self, T: Transform | None, element: str, where: str) -> Transform:
+        if T is None:
+            return Transform()
+        if not isinstance(T, Transform):
+            fix = "use qddot.pose(xyz=…, rpy=…) or a qddot Transform"
+            raise ModelError(message(where, element, f"its placement is a {type(T).__name__}", fix))
+        rows = np.array(T.R.rows, dtype=float)
+        numbers(T.p, 3, "placement", where, element)
+        numbers(rows, 9, "placement", where, element)
+        if abs(rows @ rows.T - np.eye(3)).max() > _UNIT_TOLERANCE or np.linalg.det(rows) < 0:
+            problem = "the rotation of its placement is not orthogonal and right-handed"
+            raise ModelError(message(where, element, problem, "give a rotation matrix"))
+        return constant_transform(*_rows(T))
+
+    def _unit_axes(self, joint: Joint, element: str, where: str) -> Joint:
+        if not isinstance(joint, Joint):
+            fix = "give one of qddot.joints, such as Revolute((0, 0, 1))"
+            raise ModelError(message(where, element, f"{joint!r} is no joint", fix))
+        for attribute in ("axis", "first", "second"):
+            if hasattr(joint, attribute):
+                axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
+                length = math.sqrt(sum(x * x for x in axis))
+                if length < 1e-6:
+                    raise ModelError(message(where, element, f"its axis is {axis}", "give an axis that is not zero"))
+                unit = axis if length == 1.0 else tuple(x / length for x in axis)
+                if abs(length - 1.0) > 1e-3:
+                    self.find("note", where, element, f"its axis {axis} is not of unit length", "it was normalized")
+                joint = dataclasses.replace(joint, **{attribute: unit})  # type: ignore[type-var]
+        if hasattr(joint, "pitch"):
+            numbers(joint.pitch, 1, "pitch", where, element)
+        if hasattr(joint, "sequence"):
+            letters = joint.sequence
+            ok = len(letters) == 3 and set(letters) <= set("xyz") and letters[0] != letters[1] != letters[2]
+            if not ok:
+                fix = "give three letters, no two equal in a row, such as 'xyz'"
+                raise ModelError(message(where, element, f"its sequence is {letters!r}", fix))
+        return joint
+
+    def _check_springs(self, joint: Joint, stiffness: Vector, element: str, where: str) -> None:
+        groups = {Spherical: ((0, 1, 2),), Free: ((0, 1, 2), (3, 4, 5)), Planar: ((0, 1),)}.get(type(joint), ())
+        for group in groups:
+            if len({stiffness[k] for k in group}) > 1:
+                problem = f"its stiffness {list(stiffness)} differs between directions that turn into each other"
+                raise ModelError(message(where, element, problem, "give these directions one stiffness"))
+
+    def _inertia_matrix(self, inertia: Any, element: str, where: str) -> Mat:
+        size = 0 if inertia is None else np.size(inertia)
+        if size == 0:
+            flat: tuple[float, ...] = (0.0,) * 6
+        elif size == 6:
+            flat = numbers(inertia, 6, "inertia", where, element)
+        else:
+            full = np.array(numbers(inertia, 9, "inertia", where, element)).reshape(3, 3)
+            if abs(full - full.T).max() > 1e-9 * max(1e-300, abs(full).max()):
+                problem = f"its inertia {full.tolist()} is not symmetric"
+                raise ModelError(message(where, element, problem, "give a symmetric matrix"))
+            flat = (full[0, 0], full[0, 1], full[0, 2], full[1, 1], full[1, 2], full[2, 2])
+        xx, xy, xz, yy, yz, zz = (float(x) for x in flat)
+        return ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
+
+    def _check_inertia(self, I_c: Mat, mass: float, element: str, where: str) -> None:
+        a, b, c = np.linalg.eigvalsh(np.array(I_c)).tolist()
+        slack = 1e-6 * max(abs(a), abs(c))
+        moments = f"principal moments {a:.4g}, {b:.4g}, {c:.4g}"
+        if a < -slack:
+            fix = "correct the inertia; the mass matrix may not be positive"
+            self.find("warning", where, element, f"its inertia is not positive: {moments}", fix)
+        elif a + b < c - slack:
+            fix = "no body has such an inertia; correct it"
+            self.find("warning", where, element, f"its inertia violates the triangle inequality: {moments}", fix)
+        if mass == 0.0 and c > 0.0:
+            fix = "give it a mass or remove its inertia"
+            self.find("warning", where, element, "it has an inertia but no mass", fix)
+
+
+_DECLARE = "declare the link or correct the name"
+
+
+def _rows(T: Transform) -> tuple[Mat, Vec]:
+    return T.R.rows, T.p
+
+
+def _ground() -> _Joint:
+    """The world's own row in the tables."""
+    none = Vector()
+    limits = Limits((), (), (), ())
+    return _Joint("", Fixed(), "", "", Transform(), "", none, none, none, none, none, limits, False, None)

@@ -1,0 +1,115 @@
+"""Dual numbers x + x' ε with ε² = 0: exact derivatives of anything written on scalars.
+
+Both parts may be any scalar, dual numbers included, so nesting gives second derivatives. Used where a derivative is
+wanted of a function somebody else wrote: the transform T(q) of a user's own joint.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qddot import scalars
+from qddot.scalars import Scalar
+
+
+class Dual:
+    """A value and its derivative."""
+
+    __slots__ = ("slope", "value")
+
+    def __init__(self, value: Scalar, slope: Scalar = 0.0) -> None:
+        self.value, self.slope = value, slope
+
+    def __add__(self, other: Scalar) -> Dual:
+        x = lift(other)
+        return Dual(self.value + x.value, self.slope + x.slope)
+
+    def __sub__(self, other: Scalar) -> Dual:
+        x = lift(other)
+        return Dual(self.value - x.value, self.slope - x.slope)
+
+    def __mul__(self, other: Scalar) -> Dual:
+        x = lift(other)
+        return Dual(self.value * x.value, self.value * x.slope + self.slope * x.value)
+
+    def __truediv__(self, other: Scalar) -> Dual:
+        x = lift(other)
+        value = self.value / x.value
+        return Dual(value, (self.slope - value * x.slope) / x.value)
+
+    def __pow__(self, n: int) -> Dual:
+        if not isinstance(n, int):
+            raise TypeError(f"a dual number can be raised to whole powers only, not to {n!r}")
+        return Dual(self.value**n, n * self.value ** (n - 1) * self.slope)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: Scalar) -> Dual:
+        return lift(other) - self
+
+    def __rtruediv__(self, other: Scalar) -> Dual:
+        return lift(other) / self
+
+    def __neg__(self) -> Dual:
+        return Dual(-self.value, -self.slope)
+
+    def __lt__(self, other: Scalar) -> Any:
+        return scalars.less(self.value, lift(other).value)
+
+    def __gt__(self, other: Scalar) -> Any:
+        return scalars.less(lift(other).value, self.value)
+
+    def sin(self) -> Dual:
+        return Dual(scalars.sin(self.value), scalars.cos(self.value) * self.slope)
+
+    def cos(self) -> Dual:
+        return Dual(scalars.cos(self.value), -(scalars.sin(self.value) * self.slope))
+
+    def sqrt(self) -> Dual:
+        root = scalars.sqrt(self.value)
+        return Dual(root, self.slope / (2.0 * root))
+
+    def arctan2(self, other: Scalar) -> Dual:
+        y, x = lift(self), lift(other)
+        slope = (x.value * y.slope - y.value * x.slope) / (x.value * x.value + y.value * y.value)
+        return Dual(scalars.arctan2(y.value, x.value), slope)
+
+    @staticmethod
+    def where_parts(condition: Scalar, then: Scalar, otherwise: Scalar) -> Dual:
+        a, b = lift(then), lift(otherwise)
+        return Dual(scalars.where(condition, a.value, b.value), scalars.where(condition, a.slope, b.slope))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+        function = _UFUNCS.get(ufunc)
+        if method != "__call__" or function is None:
+            return NotImplemented
+        return function(*inputs)
+
+    def __float__(self) -> float:
+        raise TypeError("a function of a joint's coordinates must use qddot.scalars or NumPy, not the math module")
+
+    def __repr__(self) -> str:
+        return f"Dual({self.value!r}, {self.slope!r})"
+
+
+def lift(x: Scalar) -> Dual:
+    """x as a constant, unless it is a dual number already."""
+    return x if isinstance(x, Dual) else Dual(x)
+
+
+_UFUNCS: dict[Any, Callable[..., Any]] = {
+    np.add: lambda a, b: lift(a) + b,
+    np.subtract: lambda a, b: lift(a) - b,
+    np.multiply: lambda a, b: lift(a) * b,
+    np.divide: lambda a, b: lift(a) / b,
+    np.negative: operator.neg,
+    np.sin: Dual.sin,
+    np.cos: Dual.cos,
+    np.sqrt: Dual.sqrt,
+    np.arctan2: lambda a, b: Dual.arctan2(lift(a), b),
+}

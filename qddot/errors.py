@@ -1,0 +1,74 @@
+"""What qddot raises, and what it has to say about a model that it accepts.
+
+Every message names the thing, shows the value and says what to do. Errors stop; findings are collected on the model's
+way in and kept with the robot.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class QddotError(Exception):
+    """The root of everything qddot raises on purpose."""
+
+
+class ModelError(QddotError, ValueError):
+    """A mechanism that cannot be: unknown parts, two parents, a negative mass. Names the part and, from a file, the line."""
+
+
+class FileError(ModelError):
+    """A file that cannot be read as a mechanism."""
+
+
+class InputError(QddotError, ValueError):
+    """A call with arguments of the wrong shape or value."""
+
+
+class SingularMassMatrixError(QddotError, ArithmeticError):
+    """Forward dynamics was asked of a mechanism in which some motion moves no mass."""
+
+
+class UnknownNameError(QddotError, KeyError):
+    """A name that the robot does not have; lists the nearest ones."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class QddotWarning(UserWarning):
+    """A model was accepted with findings that its user should see."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found wrong or doubtful in a model: where, what, and what to do."""
+
+    severity: str
+    where: str
+    element: str
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.element}: {self.message}; {self.fix}"
+
+
+def message(where: str, element: str, problem: str, fix: str) -> str:
+    """The one form that errors about models have."""
+    return str(Finding("error", where, element, problem, fix))
+
+
+def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNameError:
+    """The error for a name nobody has, with the names that come nearest to it."""
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+    if near:
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    else:
+        shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+        hint = f"it has {shown}" if known else "it has none"
+    return UnknownNameError(f"{owner} has no {what} {name!r}: {hint}")

@@ -1,0 +1,1 @@
+"""Readers: text into Builder calls, one file a format, no mathematics."""

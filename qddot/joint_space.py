@@ -1,0 +1,111 @@
+"""Where joint-space quantities are read from and written to, so that algorithms can say `v[i]` and `tau[i] = …`.
+
+A mimic joint has no coordinate of its own: q_m = k q + o. Reading its velocity gives k times the velocity it follows,
+and what is written for it is added, k-fold, to the coordinate it follows. That is the exact reduction τ = Gᵀτ_tree,
+M = GᵀM_tree G, and no algorithm needs to know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from qddot.blocks import Matrix, Motions, Vector
+from qddot.scalars import Scalar, split, stack
+
+
+class Slot(NamedTuple):
+    """The coordinates of one joint: where they stand in q and v, and for a mimic joint the factor and the offset."""
+
+    q: slice
+    v: slice
+    factor: float | None = None
+    offset: float = 0.0
+
+    def read_q(self, q: Sequence[Scalar]) -> Vector:
+        own = Vector(q[self.q])
+        return own if self.factor is None else Vector(self.factor * x + self.offset for x in own)
+
+    def read_v(self, v: Sequence[Scalar]) -> Vector:
+        own = Vector(v[self.v])
+        return own if self.factor is None else self.factor * own
+
+
+class Coordinates:
+    """q, joint by joint."""
+
+    def __init__(self, slots: Sequence[Slot], q: Any) -> None:
+        self._slots, self._q = slots, split(q)
+
+    def __getitem__(self, i: int) -> Vector:
+        return self._slots[i].read_q(self._q)
+
+
+class Velocities:
+    """A velocity or acceleration, joint by joint."""
+
+    def __init__(self, slots: Sequence[Slot], v: Any) -> None:
+        self._slots, self._v = slots, split(v)
+
+    def __getitem__(self, i: int) -> Vector:
+        return self._slots[i].read_v(self._v)
+
+
+class JointVector:
+    """A vector over the freedoms, written joint by joint: what shares a coordinate is added."""
+
+    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
+        self._slots = slots
+        self._values: list[Scalar] = [0.0] * nv
+
+    def __setitem__(self, i: int, value: Vector) -> None:
+        slot = self._slots[i]
+        for k, x in zip(range(slot.v.start, slot.v.stop), value, strict=True):
+            self._values[k] = _plus(self._values[k], x if slot.factor is None else slot.factor * x)
+
+    def stack(self) -> NDArray[Any]:
+        return stack(self._values)
+
+
+class JointMatrix:
+    """A matrix over the freedoms, written block by block: rows of joint i, columns of joint j."""
+
+    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
+        self._slots, self._nv = slots, nv
+        self._values: dict[tuple[int, int], Scalar] = {}
+
+    def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
+        a, b = self._slots[ij[0]], self._slots[ij[1]]
+        factor = (1.0 if a.factor is None else a.factor) * (1.0 if b.factor is None else b.factor)
+        plain = a.factor is None and b.factor is None
+        for r, row in enumerate(block, a.v.start):
+            for c, x in enumerate(row, b.v.start):
+                self._values[r, c] = _plus(self._values.get((r, c), 0.0), x if plain else factor * x)
+
+    def stack(self) -> NDArray[Any]:
+        n = self._nv
+        return stack([self._values.get((r, c), 0.0) for r in range(n) for c in range(n)], (n, n))
+
+
+class JointColumns:
+    """Six rows by the freedoms: Jacobians and momentum matrices, written joint by joint."""
+
+    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
+        self._slots = slots
+        self._columns: list[tuple[Scalar, ...]] = [(0.0,) * 6] * nv
+
+    def __setitem__(self, i: int, columns: Motions | Sequence[Any]) -> None:
+        slot = self._slots[i]
+        for k, column in enumerate(columns, slot.v.start):
+            own = column if slot.factor is None else slot.factor * column
+            self._columns[k] = tuple(_plus(x, y) for x, y in zip(self._columns[k], own.components, strict=True))
+
+    def stack(self) -> NDArray[Any]:
+        n = len(self._columns)
+        return stack([self._columns[c][r] for r in range(6) for c in range(n)], (6, n))
+
+
+def _plus(old: Scalar, new: Scalar) -> Scalar:
+    return new if isinstance(old, float) and old == 0.0 else old + new

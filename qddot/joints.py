@@ -1,0 +1,469 @@
+"""The joints: one small class a kind.
+
+A joint of nv freedoms and nq coordinates has the motion T(q) of its child frame in its parent frame, the map S(q) from
+joint velocity to relative twist in the child's frame, S v = T⁻¹Ṫ (Kim (37)), and the bias Ṡ v. Velocities are the rates
+of the coordinates except for the quaternion spherical, the free and the planar joint, whose velocity is a body twist and
+whose S is constant. `integrate(q, v)` moves along v for a unit of time; `difference` is its inverse. A spring pulls along
+`displacement`, the gradient of half its own square.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qddot.blocks import Motions, Vector
+from qddot.dual import Dual
+from qddot.rotation import (
+    EYE,
+    ZERO,
+    AxisRotation,
+    Quaternion,
+    Rotation,
+    Vec,
+    add,
+    axis_angle,
+    cross,
+    dot,
+    exp_coefficients,
+    exp_derivatives,
+    exp_rotation,
+    log_quaternion,
+    quaternion_conjugate,
+    quaternion_exp,
+    quaternion_product,
+    quaternion_rotation,
+    quaternion_unit,
+    scale,
+    sub,
+    transpose,
+)
+from qddot.scalars import Scalar, arctan2, cos, sin
+from qddot.spatial import Motion, Transform, exp, log, zero_motion
+
+X, Y, Z = EYE
+
+
+class Joint:
+    """What every joint answers; the defaults are those of plain coordinates with a constant S."""
+
+    kind: ClassVar[str]
+    nq: ClassVar[int]
+    nv: ClassVar[int]
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        """T(q): child coordinates into parent coordinates."""
+        raise NotImplementedError
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        """The columns T⁻¹ ∂T/∂q^k, in the child's frame. Kim, symbol list of Table 2."""
+        raise NotImplementedError
+
+    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
+        """Ṡ v, componentwise."""
+        return zero_motion()
+
+    def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        return Vector(q) + v
+
+    def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
+        """The v with integrate(q0, v) = q1."""
+        return Vector(q1) - q0
+
+    def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
+        """How far a spring at rest at q0 is stretched at q."""
+        return self.difference(q0, q)
+
+    def neutral(self) -> tuple[float, ...]:
+        return (0.0,) * self.nq
+
+    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
+        return tuple(rng.uniform(-1.0, 1.0, self.nq).tolist())
+
+    def normalize(self, q: Sequence[Scalar]) -> Vector:
+        """The nearest valid coordinates: unit quaternions, and everything else as it is."""
+        return Vector(q)
+
+    @property
+    def is_angle(self) -> tuple[bool, ...]:
+        """Which velocity components are in radians a second."""
+        return (False,) * self.nv
+
+
+@dataclass(frozen=True)
+class Fixed(Joint):
+    """No freedom: a weld."""
+
+    kind = "fixed"
+    nq = nv = 0
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform()
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions()
+
+
+@dataclass(frozen=True)
+class Revolute(Joint):
+    """Rotation about a unit axis."""
+
+    axis: Vec = Z
+    kind = "revolute"
+    nq = nv = 1
+    is_angle = (True,)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(axis_angle(self.axis, q[0]))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((Motion(self.axis, ZERO),))
+
+    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
+        return (float(rng.uniform(-math.pi, math.pi)),)
+
+
+@dataclass(frozen=True)
+class Prismatic(Joint):
+    """Translation along a unit axis."""
+
+    axis: Vec = Z
+    kind = "prismatic"
+    nq = nv = 1
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(p=scale(q[0], self.axis))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((Motion(ZERO, self.axis),))
+
+
+@dataclass(frozen=True)
+class Helical(Joint):
+    """A screw: rotation about a unit axis with `pitch` metres of travel a radian."""
+
+    axis: Vec = Z
+    pitch: float = 0.0
+    kind = "helical"
+    nq = nv = 1
+    is_angle = (True,)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(axis_angle(self.axis, q[0]), scale(self.pitch * q[0], self.axis))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((Motion(self.axis, scale(self.pitch, self.axis)),))
+
+
+@dataclass(frozen=True)
+class Cylindrical(Joint):
+    """Rotation about and translation along one unit axis: q = (angle, travel)."""
+
+    axis: Vec = Z
+    kind = "cylindrical"
+    nq = nv = 2
+    is_angle = (True, False)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(axis_angle(self.axis, q[0]), scale(q[1], self.axis))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((Motion(self.axis, ZERO), Motion(ZERO, self.axis)))
+
+
+class _RotationSequence(Joint):
+    """Rotations about fixed axes, one after the other: R = R(a_1, q_1) R(a_2, q_2) …"""
+
+    @property
+    def axes(self) -> tuple[Vec, ...]:
+        raise NotImplementedError
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        T = Transform()
+        for a, angle in zip(self.axes, q, strict=True):
+            T = T @ Transform(axis_angle(a, angle))
+        return T
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        columns: list[Vec] = []
+        for a, angle in zip(self.axes, q, strict=True):
+            back = axis_angle(a, angle).T
+            columns = [*(back @ c for c in columns), a]
+        return Motions(Motion(c, ZERO) for c in columns)
+
+    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
+        w, b = ZERO, ZERO
+        for a, angle, rate in zip(self.axes, q, v, strict=True):
+            back = axis_angle(a, angle).T
+            turned, own = back @ w, scale(rate, a)
+            b = add(back @ b, cross(turned, own))
+            w = add(turned, own)
+        return Motion(b, ZERO)
+
+
+@dataclass(frozen=True)
+class Universal(_RotationSequence):
+    """A Hooke joint: about `first`, fixed in the parent, then about `second`, fixed in the child."""
+
+    first: Vec = X
+    second: Vec = Y
+    kind = "universal"
+    nq = nv = 2
+    is_angle = (True, True)
+
+    @property
+    def axes(self) -> tuple[Vec, ...]:
+        return (self.first, self.second)
+
+
+@dataclass(frozen=True)
+class SphericalEuler(_RotationSequence):
+    """A ball joint in three angles about moving axes, such as "xyz" or "zyx". Singular where the outer axes align."""
+
+    sequence: str = "xyz"
+    kind = "spherical_euler"
+    nq = nv = 3
+    is_angle = (True, True, True)
+
+    @property
+    def axes(self) -> tuple[Vec, ...]:
+        return tuple(EYE["xyz".index(letter)] for letter in self.sequence)
+
+
+@dataclass(frozen=True)
+class SphericalExponential(Joint):
+    """A ball joint in the rotation vector r: T = exp([r]). Singular at |r| = 2π."""
+
+    kind = "spherical_exponential"
+    nq = nv = 3
+    is_angle = (True, True, True)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(exp_rotation(_vec(q)))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        r = _vec(q)
+        _, b, c = exp_coefficients(dot(r, r))
+        columns = []
+        for e in EYE:
+            turned = cross(r, e)
+            columns.append(Motion(add(sub(e, scale(b, turned)), scale(c, cross(r, turned))), ZERO))
+        return Motions(columns)
+
+    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
+        r, u = _vec(q), _vec(v)
+        _, _, c = exp_coefficients(dot(r, r))
+        db, dc = exp_derivatives(dot(r, r))
+        rate, turned = 2.0 * dot(r, u), cross(r, u)
+        grows = sub(scale(rate * dc, cross(r, turned)), scale(rate * db, turned))
+        return Motion(add(grows, scale(c, cross(u, turned))), ZERO)
+
+
+@dataclass(frozen=True)
+class Spherical(Joint):
+    """A ball joint by a unit quaternion (x, y, z, w); its velocity is the angular velocity in the child's frame."""
+
+    kind = "spherical"
+    nq, nv = 4, 3
+    is_angle = (True, True, True)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(quaternion_rotation(*q))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions(Motion(e, ZERO) for e in EYE)
+
+    def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        return Vector(quaternion_unit(quaternion_product(_quaternion(q), quaternion_exp(_vec(v)))))
+
+    def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
+        return Vector(log_quaternion(*quaternion_product(quaternion_conjugate(_quaternion(q0)), _quaternion(q1))))
+
+    def neutral(self) -> tuple[float, ...]:
+        return (0.0, 0.0, 0.0, 1.0)
+
+    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
+        q = rng.standard_normal(4)
+        return tuple((q / np.linalg.norm(q)).tolist())
+
+    def normalize(self, q: Sequence[Scalar]) -> Vector:
+        return Vector(quaternion_unit(_quaternion(q)))
+
+
+@dataclass(frozen=True)
+class Translational(Joint):
+    """Three translations."""
+
+    kind = "translational"
+    nq = nv = 3
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(p=_vec(q))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions(Motion(ZERO, e) for e in EYE)
+
+
+@dataclass(frozen=True)
+class Planar(Joint):
+    """Motion in the plane normal to an axis: q = (x, y, angle), v = (v_x, v_y, ω) in the child's axes."""
+
+    axis: Vec = Z
+    kind = "planar"
+    nq = nv = 3
+    is_angle = (False, False, True)
+
+    @property
+    def basis(self) -> tuple[Vec, Vec]:
+        """The plane's x and y: for the normals x, y and z the coordinate axes that follow in turn."""
+        n = self.axis
+        k = max(range(3), key=lambda j: abs(n[j]))
+        other = EYE[(k + 1) % 3]
+        x = sub(other, scale(dot(other, n), n))
+        x = scale(1.0 / math.sqrt(dot(x, x)), x)
+        return x, cross(n, x)
+
+    def _shift(self, x: Scalar, y: Scalar) -> Vec:
+        e, f = self.basis
+        return add(scale(x, e), scale(y, f))
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(axis_angle(self.axis, q[2]), self._shift(q[0], q[1]))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        e, f = self.basis
+        return Motions((Motion(ZERO, e), Motion(ZERO, f), Motion(self.axis, ZERO)))
+
+    def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        step = exp(Motion((0.0, 0.0, v[2]), (v[0], v[1], 0.0)))
+        x, y, _ = AxisRotation(2, cos(q[2]), sin(q[2])) @ step.p
+        return Vector((q[0] + x, q[1] + y, q[2] + v[2]))
+
+    def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
+        angle = q1[2] - q0[2]
+        turn = AxisRotation(2, cos(angle), sin(angle))
+        body = AxisRotation(2, cos(q0[2]), -sin(q0[2])) @ (q1[0] - q0[0], q1[1] - q0[1], 0.0)
+        _, (x, y, _) = log(Transform(turn, body))
+        return Vector((x, y, arctan2(sin(angle), cos(angle))))
+
+    def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
+        x, y, _ = AxisRotation(2, cos(q[2]), -sin(q[2])) @ (q[0] - q0[0], q[1] - q0[1], 0.0)
+        return Vector((x, y, q[2] - q0[2]))
+
+
+@dataclass(frozen=True)
+class Free(Joint):
+    """Six freedoms: q = (x, y, z, qx, qy, qz, qw); the velocity is the body twist, angular first."""
+
+    kind = "free"
+    nq, nv = 7, 6
+    is_angle = (True, True, True, False, False, False)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform(quaternion_rotation(*q[3:7]), _vec(q[:3]))
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((*(Motion(e, ZERO) for e in EYE), *(Motion(ZERO, e) for e in EYE)))
+
+    def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        step = exp(Motion(_vec(v[:3]), _vec(v[3:])))
+        p = add(_vec(q[:3]), quaternion_rotation(*q[3:7]) @ step.p)
+        return Vector((*p, *Spherical().integrate(q[3:7], v[:3])))
+
+    def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
+        return Vector(log(self.transform(q0).inverse() @ self.transform(q1)).components)
+
+    def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
+        shift = quaternion_rotation(*q[3:7]).T @ sub(_vec(q[:3]), _vec(q0[:3]))
+        return Vector((*Spherical().difference(q0[3:7], q[3:7]), *shift))
+
+    def neutral(self) -> tuple[float, ...]:
+        return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+
+    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
+        return (*rng.uniform(-1.0, 1.0, 3).tolist(), *Spherical().random(rng))
+
+    def normalize(self, q: Sequence[Scalar]) -> Vector:
+        return Vector((*q[:3], *quaternion_unit(_quaternion(q[3:7]))))
+
+
+@dataclass(frozen=True)
+class Own(Joint):
+    """A user's own joint: `function(q)` gives the child's `Transform`, or its rotation (3×3) and position (3).
+
+    S and Ṡ follow by differentiating the function exactly, so it must be written with arithmetic and with the functions
+    of `qddot.scalars` or NumPy. To be pickled it must be importable, not a lambda.
+    """
+
+    function: Callable[[Sequence[Scalar]], Any]
+    freedoms: int
+    name: str = ""
+    kind = "own"
+
+    @property
+    def nq(self) -> int:  # type: ignore[override]
+        return self.freedoms
+
+    @property
+    def nv(self) -> int:  # type: ignore[override]
+        return self.freedoms
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        T = self.function(q)
+        if isinstance(T, Transform):
+            return T
+        rows, p = T
+        return Transform(Rotation(tuple(tuple(row) for row in rows)), tuple(p))  # type: ignore[arg-type]
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        columns = []
+        for k in range(self.nv):
+            T = self.transform([Dual(x, 1.0 if j == k else 0.0) for j, x in enumerate(q)])
+            R, dR = _value(T.R.rows), _slope(T.R.rows)
+            turned = [Rotation(transpose(R)) @ c for c in transpose(dR)]  # the columns of Rᵀ dR = [w]
+            columns.append(Motion((turned[1][2], turned[2][0], turned[0][1]), Rotation(transpose(R)) @ _slope(T.p)))
+        return Motions(columns)
+
+    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
+        moving = self.S([Dual(x, rate) for x, rate in zip(q, v, strict=True)]) @ v
+        return Motion(_slope(moving.w), _slope(moving.v))
+
+
+def _value(x: Any) -> Any:
+    return tuple(_value(y) for y in x) if isinstance(x, tuple) else (x.value if isinstance(x, Dual) else x)
+
+
+def _slope(x: Any) -> Any:
+    return tuple(_slope(y) for y in x) if isinstance(x, tuple) else (x.slope if isinstance(x, Dual) else 0.0)
+
+
+def _vec(x: Sequence[Scalar]) -> Vec:
+    return (x[0], x[1], x[2])
+
+
+def _quaternion(x: Sequence[Scalar]) -> Quaternion:
+    return (x[0], x[1], x[2], x[3])
+
+
+KINDS: dict[str, type[Joint]] = {
+    cls.kind: cls
+    for cls in (
+        Fixed,
+        Revolute,
+        Prismatic,
+        Helical,
+        Cylindrical,
+        Universal,
+        Planar,
+        Translational,
+        Spherical,
+        SphericalEuler,
+        SphericalExponential,
+        Free,
+        Own,
+    )
+}

@@ -1,0 +1,321 @@
+"""The mechanism as frozen tables. World is link 0; link i moves by joint i; the parent of i has a smaller number.
+
+A Model is made by `build.Builder`, which checks it. It holds numbers only, no workspace, so that it can be hashed by
+content, compared, pickled and shared between threads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qddot.blocks import Motions, Vector
+from qddot.errors import Finding, unknown
+from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, Slot, Velocities
+from qddot.joints import Joint, Own
+from qddot.rotation import ZERO, Vec
+from qddot.spatial import (
+    Force,
+    Inertia,
+    Motion,
+    Product,
+    Transform,
+    force,
+    zero_force,
+)
+
+
+class Mimic(NamedTuple):
+    """q = factor · q[link] + offset; the link followed is never a mimic itself."""
+
+    link: int
+    factor: float
+    offset: float
+
+
+class Limits(NamedTuple):
+    """Bounds on one joint, a number a freedom; infinite where the file gives none."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+    velocity: tuple[float, ...]
+    effort: tuple[float, ...]
+
+
+class Frame(NamedTuple):
+    """A named frame fixed to a link: a body that was merged into it, a tool, a sensor."""
+
+    name: str
+    link: int
+    placement: Transform
+
+
+class Loop(NamedTuple):
+    """A joint outside the spanning tree. It lets frame b (on link_b) move in frame a (on link_a) as its kind allows."""
+
+    name: str
+    joint: Joint
+    link_a: int
+    placement_a: Transform
+    link_b: int
+    placement_b: Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """All there is to know of a mechanism. Tables run over the links, the world first."""
+
+    name: str
+    link_names: tuple[str, ...]
+    joint_names: tuple[str, ...]
+    parent: tuple[int, ...]
+    joint: tuple[Joint, ...]
+    placement: tuple[Transform, ...]
+    inertia: tuple[Inertia, ...]
+    armature: tuple[Vector, ...]
+    damping: tuple[Vector, ...]
+    friction: tuple[Vector, ...]
+    stiffness: tuple[Vector, ...]
+    spring_reference: tuple[Vector, ...]
+    limits: tuple[Limits, ...]
+    actuated: tuple[bool, ...]
+    mimic: tuple[Mimic | None, ...]
+    frames: tuple[Frame, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    gravity: Vec = (0.0, 0.0, -9.81)
+    friction_velocity: float = 1e-3
+    findings: tuple[Finding, ...] = ()
+
+    # ---- shape
+
+    @property
+    def n_links(self) -> int:
+        """The number of moving links."""
+        return len(self.parent) - 1
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Where the coordinates of each link's joint stand in q and v."""
+        slots: list[Slot] = []
+        nq = nv = 0
+        for joint, mimic in zip(self.joint, self.mimic, strict=True):
+            if mimic is None:
+                slots.append(Slot(slice(nq, nq + joint.nq), slice(nv, nv + joint.nv)))
+                nq, nv = nq + joint.nq, nv + joint.nv
+            else:
+                slots.append(Slot(slice(0, 0), slice(0, 0)))
+        for i, mimic in enumerate(self.mimic):
+            if mimic is not None:
+                slots[i] = Slot(slots[mimic.link].q, slots[mimic.link].v, mimic.factor, mimic.offset)
+        return tuple(slots)
+
+    @cached_property
+    def nq(self) -> int:
+        return sum(j.nq for j, m in zip(self.joint, self.mimic, strict=True) if m is None)
+
+    @cached_property
+    def nv(self) -> int:
+        return sum(j.nv for j, m in zip(self.joint, self.mimic, strict=True) if m is None)
+
+    @cached_property
+    def is_coupled(self) -> bool:
+        """Whether some joints share a coordinate."""
+        return any(m is not None for m in self.mimic)
+
+    def outward(self) -> Iterator[tuple[int, int]]:
+        """(i, p) over the moving links and their parents, parents before children."""
+        return ((i, self.parent[i]) for i in range(1, len(self.parent)))
+
+    def inward(self) -> Iterator[tuple[int, int]]:
+        """(i, p) over the moving links and their parents, children before parents."""
+        return ((i, self.parent[i]) for i in range(len(self.parent) - 1, 0, -1))
+
+    def ancestors(self, i: int) -> Iterator[int]:
+        """i, its parent, and so on, without the world: the links whose joints move link i."""
+        while i > 0:
+            yield i
+            i = self.parent[i]
+
+    # ---- what algorithms read and write
+
+    def coordinates(self, q: Any) -> Coordinates:
+        return Coordinates(self.slots, q)
+
+    def velocities(self, v: Any) -> Velocities:
+        return Velocities(self.slots, v)
+
+    def joint_vector(self) -> JointVector:
+        return JointVector(self.slots, self.nv)
+
+    def joint_matrix(self) -> JointMatrix:
+        return JointMatrix(self.slots, self.nv)
+
+    def joint_columns(self) -> JointColumns:
+        return JointColumns(self.slots, self.nv)
+
+    def per_link(self) -> list[Any]:
+        """A place for one quantity a link, the world's included."""
+        return [None] * len(self.parent)
+
+    def external(self, f_ext: Any) -> list[Force]:
+        """External forces, one a link in its own frame; none where f_ext is None."""
+        if f_ext is None:
+            return [zero_force()] * len(self.parent)
+        f = np.asarray(f_ext)
+        rows = (f[..., i, :] for i in range(self.n_links))
+        return [zero_force(), *(force(r.tolist() if r.ndim == 1 else [r[..., k] for k in range(6)]) for r in rows)]
+
+    @property
+    def base_acceleration(self) -> Motion:
+        """Gravity as an acceleration of the base, (0, -g). Kim footnote 6 as corrected; Featherstone & Orin after (5)."""
+        g = self.gravity
+        return Motion(ZERO, (-g[0], -g[1], -g[2]))
+
+    def transforms(self, q: Any) -> list[Transform]:
+        """T_{λ(i),i}: the placement and the joint's own motion, kept apart."""
+        q = self.coordinates(q)
+        moving = (Product(self.placement[i], self.joint[i].transform(q[i])) for i, _ in self.outward())
+        return [Transform(), *moving]
+
+    def axes(self, q: Any) -> list[Motions]:
+        """S_i of each joint."""
+        q = self.coordinates(q)
+        return [Motions(), *(self.joint[i].S(q[i]) for i, _ in self.outward())]
+
+    def joints_at(self, q: Any, v: Any) -> tuple[list[Transform], list[Motions], list[Motion]]:
+        """T_{λ(i),i}, S_i and Ṡ_i q̇_i of each joint."""
+        x, u = self.coordinates(q), self.velocities(v)
+        biases = [Motion(ZERO, ZERO), *(self.joint[i].bias(x[i], u[i]) for i, _ in self.outward())]
+        return self.transforms(q), self.axes(q), biases
+
+    # ---- names
+
+    def frame(self, name: str) -> Frame:
+        """A link's own frame, or a frame fixed to one, by name."""
+        found = self._frames.get(name)
+        if found is None:
+            raise unknown("link or frame", name, self._frames, f"robot {self.name!r}")
+        return found
+
+    @cached_property
+    def _frames(self) -> dict[str, Frame]:
+        own = {name: Frame(name, i, Transform()) for i, name in enumerate(self.link_names)}
+        return own | {f.name: f for f in self.frames}
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        return tuple(self._frames)
+
+    def joint_index(self, name: str) -> int:
+        """The link that a joint moves."""
+        if name not in self._joints:
+            raise unknown("joint", name, self._joints, f"robot {self.name!r}")
+        return self._joints[name]
+
+    @cached_property
+    def _joints(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.joint_names) if i > 0}
+
+    # ---- variants
+
+    def without_passive_forces(self) -> Model:
+        """The same mechanism without joint damping, friction and springs."""
+        none = tuple(Vector((0.0,) * len(d)) for d in self.damping)
+        return dataclasses.replace(self, damping=none, friction=none, stiffness=none)
+
+    # ---- identity
+
+    def describe(self) -> dict[str, Any]:
+        """The model as plain lists, numbers and names: what its file holds and what its hash is taken of."""
+        links = [
+            {
+                "name": self.link_names[i],
+                "parent": self.parent[i],
+                "joint": {"name": self.joint_names[i], **describe_joint(self.joint[i])},
+                "placement": describe_transform(self.placement[i]),
+                "mass": self.inertia[i].m,
+                "first_moment": list(self.inertia[i].h),
+                "second_moment": [list(row) for row in self.inertia[i].I],
+                "armature": list(self.armature[i]),
+                "damping": list(self.damping[i]),
+                "friction": list(self.friction[i]),
+                "stiffness": list(self.stiffness[i]),
+                "spring_reference": list(self.spring_reference[i]),
+                "limits": {k: [_number(x) for x in v] for k, v in self.limits[i]._asdict().items()},
+                "actuated": self.actuated[i],
+                "mimic": None if (m := self.mimic[i]) is None else m._asdict(),
+            }
+            for i in range(len(self.parent))
+        ]
+        frames = [{"name": f.name, "link": f.link, "placement": describe_transform(f.placement)} for f in self.frames]
+        loops = [
+            {
+                "name": loop.name,
+                "joint": describe_joint(loop.joint),
+                "link_a": loop.link_a,
+                "placement_a": describe_transform(loop.placement_a),
+                "link_b": loop.link_b,
+                "placement_b": describe_transform(loop.placement_b),
+            }
+            for loop in self.loops
+        ]
+        return {
+            "name": self.name,
+            "gravity": list(self.gravity),
+            "friction_velocity": self.friction_velocity,
+            "links": links,
+            "frames": frames,
+            "loops": loops,
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        text = json.dumps(self.describe(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def _number(x: float) -> float | str:
+    """Limits may be infinite, and JSON has no infinity."""
+    return x if np.isfinite(x) else ("inf" if x > 0 else "-inf")
+
+
+def describe_transform(T: Transform) -> dict[str, Any]:
+    return {"rotation": [list(row) for row in T.R.rows], "position": list(T.p)}
+
+
+def describe_joint(joint: Joint) -> dict[str, Any]:
+    """A joint's kind and parameters. A user's own joint is known by name and by its function's code."""
+    if isinstance(joint, Own):
+        code_hash = hashlib.sha256(repr(_code_key(joint.function)).encode()).hexdigest()
+        return {"kind": joint.kind, "function": joint.name, "freedoms": joint.freedoms, "code": code_hash}
+    fields = dataclasses.asdict(joint)  # type: ignore[call-overload]
+    return {"kind": joint.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
+
+
+def _code_key(function: Any) -> Any:
+    """What a function computes, as far as it can be told without running it: its code, constants, defaults, closure."""
+    if not hasattr(function, "__code__"):
+        return (type(function).__module__, type(function).__qualname__, repr(vars(function)))
+    cells = tuple(_constant_key(c.cell_contents) for c in function.__closure__ or ())
+    return (_constant_key(function.__code__), repr(function.__defaults__), cells)
+
+
+def _constant_key(x: Any) -> Any:
+    if isinstance(x, types.CodeType):
+        return (x.co_code.hex(), x.co_names, tuple(_constant_key(c) for c in x.co_consts))
+    return _code_key(x) if isinstance(x, types.FunctionType) else repr(x)

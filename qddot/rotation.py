@@ -1,0 +1,263 @@
+"""Three-vectors, 3×3 blocks and rotations: what `spatial` is built from.
+
+Vectors are tuples of scalars and matrices tuples of rows, so that any kind of scalar can stand in them. A rotation about
+a coordinate axis is a type of its own that knows its zeros. Kim 2012, section 1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qddot.scalars import Scalar, arctan2, cos, less, sin, sqrt, where
+
+Vec = tuple[Scalar, Scalar, Scalar]
+Mat = tuple[Vec, Vec, Vec]
+
+ZERO: Vec = (0.0, 0.0, 0.0)
+EYE: Mat = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+
+
+def add(a: Vec, b: Vec) -> Vec:
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def sub(a: Vec, b: Vec) -> Vec:
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2])
+
+
+def scale(k: Scalar, a: Vec) -> Vec:
+    return (k * a[0], k * a[1], k * a[2])
+
+
+def dot(a: Vec, b: Vec) -> Scalar:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def cross(a: Vec, b: Vec) -> Vec:
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+
+
+def mat_vec(A: Mat, x: Vec) -> Vec:
+    return (dot(A[0], x), dot(A[1], x), dot(A[2], x))
+
+
+def transpose(A: Mat) -> Mat:
+    return ((A[0][0], A[1][0], A[2][0]), (A[0][1], A[1][1], A[2][1]), (A[0][2], A[1][2], A[2][2]))
+
+
+def mat_mat(A: Mat, B: Mat) -> Mat:
+    return transpose(columns_map(lambda x: mat_vec(A, x), B))
+
+
+def columns_map(function: Callable[[Vec], Vec], B: Mat) -> Mat:
+    """The images of B's columns, as rows."""
+    x, y, z = transpose(B)
+    return (function(x), function(y), function(z))
+
+
+def mat_add(A: Mat, B: Mat) -> Mat:
+    return (add(A[0], B[0]), add(A[1], B[1]), add(A[2], B[2]))
+
+
+def mat_sub(A: Mat, B: Mat) -> Mat:
+    return (sub(A[0], B[0]), sub(A[1], B[1]), sub(A[2], B[2]))
+
+
+def outer(a: Vec, b: Vec) -> Mat:
+    return (scale(a[0], b), scale(a[1], b), scale(a[2], b))
+
+
+def skew(a: Vec) -> Mat:
+    """[a], with [a] b = a × b: Kim (5)."""
+    return ((0.0, -a[2], a[1]), (a[2], 0.0, -a[0]), (-a[1], a[0], 0.0))
+
+
+def symmetric(A: Mat) -> Mat:
+    """A with its lower triangle read off its upper one, so that a trace does not compute both."""
+    return (A[0], (A[0][1], A[1][1], A[1][2]), (A[0][2], A[1][2], A[2][2]))
+
+
+# ---- rotations -------------------------------------------------------------------------------------------------------
+
+
+class Rotation:
+    """A dense rotation matrix, Kim (1) (2)."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Mat) -> None:
+        self.rows = rows
+
+    def __matmul__(self, x: Vec) -> Vec:
+        return mat_vec(self.rows, x)
+
+    @property
+    def T(self) -> Rotation:
+        return Rotation(transpose(self.rows))
+
+    def similar(self, A: Mat) -> Mat:
+        """R A Rᵀ."""
+        return mat_mat(mat_mat(self.rows, A), transpose(self.rows))
+
+
+class AxisRotation(Rotation):
+    """A rotation about one coordinate axis, by its cosine and sine: two thirds of the products of a dense one vanish."""
+
+    __slots__ = ("axis", "c", "s")
+
+    def __init__(self, axis: int, c: Scalar, s: Scalar) -> None:
+        self.axis, self.c, self.s = axis, c, s
+
+    @property
+    def rows(self) -> Mat:  # type: ignore[override]
+        return transpose((self @ EYE[0], self @ EYE[1], self @ EYE[2]))
+
+    def __matmul__(self, x: Vec) -> Vec:
+        k, a, b = self.axis, (self.axis + 1) % 3, (self.axis + 2) % 3
+        out = [x[k], x[k], x[k]]
+        out[a] = self.c * x[a] - self.s * x[b]
+        out[b] = self.s * x[a] + self.c * x[b]
+        return (out[0], out[1], out[2])
+
+    @property
+    def T(self) -> AxisRotation:
+        return AxisRotation(self.axis, self.c, -self.s)
+
+    def similar(self, A: Mat) -> Mat:
+        rotate = self.__matmul__
+        return transpose(columns_map(rotate, transpose(columns_map(rotate, A))))
+
+
+IDENTITY = Rotation(EYE)
+
+
+def axis_angle(axis: Vec, angle: Scalar) -> Rotation:
+    """The rotation about a constant unit axis; about ±x, ±y, ±z one that knows its zeros."""
+    c, s = cos(angle), sin(angle)
+    for k, unit in enumerate(EYE):
+        if axis == unit:
+            return AxisRotation(k, c, s)
+        if axis == tuple(-u for u in unit):
+            return AxisRotation(k, c, -s)
+    return Rotation(mat_add(mat_add(outer(scale(1.0 - c, axis), axis), skew(scale(s, axis))), scaled_eye(c)))
+
+
+def scaled_eye(k: Scalar) -> Mat:
+    return ((k, 0.0, 0.0), (0.0, k, 0.0), (0.0, 0.0, k))
+
+
+def quaternion_rotation(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Rotation:
+    """The rotation of a unit quaternion, scalar last."""
+    x2, y2, z2 = 2.0 * x, 2.0 * y, 2.0 * z
+    xx, yy, zz, xy, xz, yz = x * x2, y * y2, z * z2, x * y2, x * z2, y * z2
+    wx, wy, wz = w * x2, w * y2, w * z2
+    return Rotation(
+        ((1.0 - (yy + zz), xy - wz, xz + wy), (xy + wz, 1.0 - (xx + zz), yz - wx), (xz - wy, yz + wx, 1.0 - (xx + yy)))
+    )
+
+
+def rotation_quaternion(R: Rotation) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+    """The unit quaternion (x, y, z, w) of a rotation, by the largest of its four squares so that nothing cancels."""
+    (a, b, c), (d, e, f), (g, h, i) = R.rows
+    squares = (1.0 + a - e - i, 1.0 - a + e - i, 1.0 - a - e + i, 1.0 + a + e + i)
+    rows = (
+        (squares[0], b + d, c + g, h - f),
+        (b + d, squares[1], f + h, c - g),
+        (c + g, f + h, squares[2], d - b),
+        (h - f, c - g, d - b, squares[3]),
+    )
+    best, largest = rows[0], squares[0]
+    for square, row in zip(squares[1:], rows[1:], strict=True):
+        smaller = less(largest, square)
+        best = tuple(where(smaller, new, old) for new, old in zip(row, best, strict=True))
+        largest = where(smaller, square, largest)
+    norm = sqrt(best[0] * best[0] + best[1] * best[1] + best[2] * best[2] + best[3] * best[3])
+    return (best[0] / norm, best[1] / norm, best[2] / norm, best[3] / norm)
+
+
+# ---- exponential and logarithm ------------------------------------------------------------------------
+
+_SERIES_BELOW = 1.0  # in the square of the angle; above it the closed forms lose less than two bits
+
+
+def exp_coefficients(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """(sin θ/θ, (1 - cos θ)/θ², (θ - sin θ)/θ³) of x = θ², smooth through zero."""
+    small = less(x, _SERIES_BELOW)
+    y = where(small, 1.0, x)
+    t = sqrt(y)
+    s, c = sin(t), cos(t)
+    series = (1.0, 0.5, 1.0 / 6.0)
+    out = []
+    for k, closed in enumerate((s / t, (1.0 - c) / y, (t - s) / (t * y))):
+        total, term = series[k], series[k]
+        for n in range(1, 11):
+            term = term * x * (-1.0 / ((2 * n + k) * (2 * n + k + 1)))
+            total = total + term
+        out.append(where(small, total, closed))
+    return out[0], out[1], out[2]
+
+
+def exp_derivatives(x: Scalar) -> tuple[Scalar, Scalar]:
+    """The derivatives of the last two `exp_coefficients` by x = θ²."""
+    small = less(x, _SERIES_BELOW)
+    y = where(small, 1.0, x)
+    a, b, c = exp_coefficients(y)
+    out = []
+    for k, closed in ((1, (a - 2.0 * b) / (2.0 * y)), (2, (b - 3.0 * c) / (2.0 * y))):
+        total, term = 0.0, 1.0 / (1.0, 2.0, 6.0)[k]
+        for n in range(1, 12):
+            term = term * (-1.0 / ((2 * n + k) * (2 * n + k + 1))) * (x if n > 1 else 1.0)
+            total = total + n * term
+        out.append(where(small, total, closed))
+    return out[0], out[1]
+
+
+def exp_rotation(r: Vec) -> Rotation:
+    """exp([r]) ∈ SO(3): the rotation about r by its length."""
+    a, b, _ = exp_coefficients(dot(r, r))
+    return Rotation(mat_add(scaled_eye(1.0 - b * dot(r, r)), mat_add(skew(scale(a, r)), outer(scale(b, r), r))))
+
+
+def log_quaternion(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Vec:
+    """The rotation vector of a unit quaternion, the shorter way round."""
+    sign = where(less(w, 0.0), -1.0, 1.0)
+    u = (sign * x, sign * y, sign * z)
+    square, w = dot(u, u), sign * w
+    small = less(square, 1e-8)
+    n = sqrt(where(small, 1.0, square))
+    # for small angles 2 asin(n)/n = 2 + n²/3 + 3n⁴/20 + ...
+    return scale(where(small, 2.0 + square * (1.0 / 3.0 + 0.15 * square), 2.0 * arctan2(n, w) / n), u)
+
+
+def log_rotation(R: Rotation) -> Vec:
+    """The inverse of `exp_rotation`, of length at most π."""
+    return log_quaternion(*rotation_quaternion(R))
+
+
+# ---- quaternions, scalar last ------------------------------------------------------------------------------------------
+
+Quaternion = tuple[Scalar, Scalar, Scalar, Scalar]
+
+
+def quaternion_product(a: Quaternion, b: Quaternion) -> Quaternion:
+    """The quaternion of R_a R_b."""
+    u, v = (a[0], a[1], a[2]), (b[0], b[1], b[2])
+    x, y, z = add(cross(u, v), add(scale(a[3], v), scale(b[3], u)))
+    return (x, y, z, a[3] * b[3] - dot(u, v))
+
+
+def quaternion_conjugate(a: Quaternion) -> Quaternion:
+    return (-a[0], -a[1], -a[2], a[3])
+
+
+def quaternion_unit(a: Quaternion) -> Quaternion:
+    n = 1.0 / sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2] + a[3] * a[3])
+    return (n * a[0], n * a[1], n * a[2], n * a[3])
+
+
+def quaternion_exp(r: Vec) -> Quaternion:
+    """The quaternion of `exp_rotation(r)`."""
+    x = 0.25 * dot(r, r)
+    a, b, _ = exp_coefficients(x)
+    u = scale(0.5 * a, r)
+    return (u[0], u[1], u[2], 1.0 - b * x)
