@@ -67,6 +67,10 @@ class Joint:
         """Ṡ v, componentwise."""
         return zero_motion()
 
+    def S_dot(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motions:
+        """The columns of Ṡ when the joint moves with v."""
+        return Motions(zero_motion() for _ in range(self.nv))
+
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(q) + v
 
@@ -175,7 +179,18 @@ class Cylindrical(Joint):
         return Motions((Motion(self.axis, ZERO), Motion(ZERO, self.axis)))
 
 
-class _RotationSequence(Joint):
+class _Varying(Joint):
+    """A joint of plain coordinates whose S depends on them: Ṡ is S differentiated along q̇ = v, exactly."""
+
+    def S_dot(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motions:
+        moving = self.S([Dual(x, rate) for x, rate in zip(q, v, strict=True)])
+        return Motions(Motion(_slope(column.w), _slope(column.v)) for column in moving)
+
+    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
+        return self.S_dot(q, v) @ v
+
+
+class _RotationSequence(_Varying):
     """Rotations about fixed axes, one after the other: R = R(a_1, q_1) R(a_2, q_2) …"""
 
     @property
@@ -235,7 +250,7 @@ class SphericalEuler(_RotationSequence):
 
 
 @dataclass(frozen=True)
-class SphericalExponential(Joint):
+class SphericalExponential(_Varying):
     """A ball joint in the rotation vector r: T = exp([r]). Singular at |r| = 2π."""
 
     kind = "spherical_exponential"
@@ -392,7 +407,7 @@ class Free(Joint):
 
 
 @dataclass(frozen=True)
-class Own(Joint):
+class Own(_Varying):
     """A user's own joint: `function(q)` gives the child's `Transform`, or its rotation (3×3) and position (3).
 
     S and Ṡ follow by differentiating the function exactly, so it must be written with arithmetic and with the functions
@@ -427,10 +442,6 @@ class Own(Joint):
             turned = [Rotation(transpose(R)) @ c for c in transpose(dR)]  # the columns of Rᵀ dR = [w]
             columns.append(Motion((turned[1][2], turned[2][0], turned[0][1]), Rotation(transpose(R)) @ _slope(T.p)))
         return Motions(columns)
-
-    def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
-        moving = self.S([Dual(x, rate) for x, rate in zip(q, v, strict=True)]) @ v
-        return Motion(_slope(moving.w), _slope(moving.v))
 
 
 def _value(x: Any) -> Any:

@@ -146,6 +146,12 @@ class Model:
 
     # ---- what algorithms read and write
 
+    def is_loose(self, i: int) -> bool:
+        """Whether joint i has all six freedoms and no rotor: then only its own force passes through it, and nothing of
+        the inertia behind it, which the general formula would find by subtracting equal numbers (errata, section 7).
+        """
+        return self.joint[i].nv == 6 and not any(self.armature[i])
+
     def coordinates(self, q: Any) -> Coordinates:
         return Coordinates(self.slots, q)
 

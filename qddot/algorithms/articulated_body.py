@@ -1,0 +1,151 @@
+"""Forward dynamics by articulated bodies.
+
+Kim 2012, section 2.2, Table 3; Featherstone & Orin 2000, section 3.3, with (13) as errata F1 corrects it.
+
+| code    | Kim     | Featherstone & Orin    | meaning                                              |
+|---------|---------|------------------------|------------------------------------------------------|
+| eta[i]  | η_i     | ḣ_i q̇_i                | acceleration that the joint velocity causes          |
+| I_A[i]  | Î_i     | I_i^A                  | articulated inertia                                  |
+| B[i]    | B̂_i     | p_i^A                  | its bias force                                       |
+| U[i]    | Î_i S_i | I_i^A h_i              |                                                      |
+| Psi[i]  | Ψ_i     | (h_iᵀ I_i^A h_i)⁻¹     | with the rotor inertia on the diagonal               |
+| Pi      | Π_i     |                        | articulated inertia that the parent feels            |
+| beta    | β_i     |                        | bias force that the parent feels                     |
+
+Cost: O(n).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.algorithms import articulated_coupled
+from qddot.algorithms.kinematics import link_poses
+from qddot.algorithms.passive import passive_forces
+from qddot.blocks import Ad_columns, Forces, Matrix, Motions, apply, without
+from qddot.model import Model
+from qddot.spatial import (
+    Ad,
+    Ad_inv,
+    Ad_inv_T,
+    ArticulatedInertia,
+    Transform,
+    ad,
+    ad_T,
+    articulated,
+    articulated_seen,
+    inertia_seen,
+    zero_articulated,
+    zero_motion,
+)
+
+
+def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
+    """The accelerations that joint forces tau give, in link coordinates.   Kim Table 3."""
+    tau = tau + passive_forces(model, q, v)
+    if model.is_coupled:
+        return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
+    T, S, Sdot_v = model.joints_at(q, v)
+    v, tau, F_ext = model.velocities(v), model.velocities(tau), model.external(f_ext)
+    V, eta, B, Vdot, a = model.per_link(), model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    V[0], Vdot[0], B[0] = zero_motion(), model.base_acceleration, -1.0 * F_ext[0]
+    for i, p in model.outward():  # outward: velocities and what they cause
+        V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
+        eta[i] = ad(V[i], S[i] @ v[i]) + Sdot_v[i]
+        B[i] = -1.0 * ad_T(V[i], model.inertia[i] @ V[i]) - F_ext[i]
+    I_A, U, Psi = articulated_inertias(model, T, S)
+    for i, p in model.inward():  # inward: articulated bias forces
+        if model.is_loose(i):
+            beta = U[i] @ (Psi[i] @ tau[i])
+        else:
+            beta = B[i] + I_A[i] @ eta[i]
+            beta = beta + U[i] @ (Psi[i] @ (tau[i] - S[i].T @ beta))
+        B[p] = B[p] + Ad_inv_T(T[i], beta)
+    for i, p in model.outward():  # outward: accelerations
+        carried = Ad_inv(T[i], Vdot[p]) + eta[i]
+        qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])  # Kim (45)
+        a[i] = qdd
+        Vdot[i] = carried + S[i] @ qdd  # (41)
+    return a.stack()
+
+
+def articulated_inertias(
+    model: Model, T: list[Transform], S: list[Motions]
+) -> tuple[list[ArticulatedInertia], list[Forces], list[Matrix]]:
+    """Î_i, Î_i S_i and Ψ_i.   Kim (49) and the backward loop of Table 3; Featherstone & Orin (12)."""
+    I_A = [articulated(I) for I in model.inertia]
+    U, Psi = model.per_link(), model.per_link()
+    for i, p in model.inward():
+        U[i] = apply(I_A[i], S[i])
+        Psi[i] = S[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()
+        Pi = zero_articulated() if model.is_loose(i) else without(I_A[i], U[i], Psi[i])
+        I_A[p] = I_A[p] + articulated_seen(T[i], Pi)
+    return I_A, U, Psi
+
+
+def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
+    """The same in absolute coordinates.   Featherstone & Orin (3) (12) (13) (14) (4), (13) after errata F1."""
+    tau = tau + passive_forces(model, q, v)
+    if model.is_coupled:
+        return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
+    T_W, S = link_poses(model, q), model.axes(q)
+    _, _, Sdot_v = model.joints_at(q, v)
+    qd, tau, f_x = model.velocities(v), model.velocities(tau), model.external(f_ext)
+    vel, hdot_qd, acc, qdd = model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
+    I = [inertia_seen(T_W[i], model.inertia[i]) for i in range(len(S))]
+    I_A, U, Psi = [articulated(G) for G in I], model.per_link(), model.per_link()
+    p_A = [-1.0 * Ad_inv_T(T_W[i], f_x[i]) for i in range(len(S))]
+    vel[0], acc[0] = zero_motion(), model.base_acceleration
+    for i, p in model.outward():
+        vel[i] = vel[p] + h[i] @ qd[i]  # (3)
+        hdot_qd[i] = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
+        p_A[i] = p_A[i] - ad_T(vel[i], I[i] @ vel[i])
+    for i, p in model.inward():
+        U[i] = apply(I_A[i], h[i])
+        Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()
+        p_alpha = p_A[i] + I_A[i] @ hdot_qd[i]
+        if model.is_loose(i):
+            p_A[p] = p_A[p] + U[i] @ (Psi[i] @ tau[i])
+        else:
+            I_A[p] = I_A[p] + without(I_A[i], U[i], Psi[i])  # (12)
+            p_A[p] = p_A[p] + p_alpha + U[i] @ (Psi[i] @ (tau[i] - h[i].T @ p_alpha))  # (13)
+    for i, p in model.outward():
+        carried = acc[p] + hdot_qd[i]
+        a_i = Psi[i] @ (tau[i] - U[i].dot(carried) - h[i].T @ p_A[i])  # (14)
+        qdd[i] = a_i
+        acc[i] = carried + h[i] @ a_i  # (4)
+    return qdd.stack()
+
+
+def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
+    """M⁻¹ column by column: the recursion without velocity and gravity, its inertias computed once. Kim 3.2, M⁻¹Aᵢᵀ."""
+    if model.is_coupled:
+        return articulated_coupled.mass_matrix_inverse(model, q)
+    T, S = model.transforms(q), model.axes(q)
+    inertias = articulated_inertias(model, T, S)
+    columns = [accelerations_from_rest(model, T, S, inertias, unit) for unit in np.eye(model.nv)]
+    return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(q)[:-1], 0, 0))
+
+
+def accelerations_from_rest(
+    model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any
+) -> NDArray[Any]:
+    """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
+    I_A, U, Psi = inertias
+    tau, a = model.velocities(tau), model.joint_vector()
+    B, Vdot = [-1.0 * F for F in model.external(None)], model.per_link()
+    Vdot[0] = zero_motion()
+    for i, p in model.inward():
+        through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]
+        beta = U[i] @ (Psi[i] @ through)
+        B[p] = B[p] + Ad_inv_T(T[i], beta if model.is_loose(i) else B[i] + beta)
+    for i, p in model.outward():
+        carried = Ad_inv(T[i], Vdot[p])
+        qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])
+        a[i] = qdd
+        Vdot[i] = carried + S[i] @ qdd
+    return a.stack()
