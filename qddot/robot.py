@@ -6,6 +6,7 @@ checked here; the mathematics is in `qddot.algorithms`, which anybody may call d
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import warnings
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import build
+from qddot import build, robots
 from qddot.algorithms import articulated_body, composite_body, coriolis, energy, kinematics, newton_euler
 from qddot.algorithms.operational_space import operational_space
 from qddot.algorithms.passive import passive_forces
@@ -98,8 +99,6 @@ class Robot:
 
     def spanning_tree(self) -> Robot:
         """The same robot with its loops cut open."""
-        import dataclasses
-
         return Robot(dataclasses.replace(self.model, loops=()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -128,13 +127,15 @@ class Robot:
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> Array:
         """The configuration reached from q with the constant velocity v after a time dt."""
-        x, u = self.model.coordinates(self._q(q)), self.model.velocities(self._v(v, "v") * dt)
-        return self._gather(lambda i: self.model.joint[i].integrate(x[i], u[i]))
+        inputs = self._q(q), self._v(v, "v") * dt
+        x, u = self.model.coordinates(inputs[0]), self.model.velocities(inputs[1])
+        return _batched(1, self._gather(lambda i: self.model.joint[i].integrate(x[i], u[i])), *inputs)
 
     def difference(self, q0: ArrayLike, q1: ArrayLike) -> Array:
         """The velocity that leads from q0 to q1 in a unit of time."""
-        x, y = self.model.coordinates(self._q(q0, "q0")), self.model.coordinates(self._q(q1, "q1"))
-        return self._gather(lambda i: self.model.joint[i].difference(x[i], y[i]))
+        inputs = self._q(q0, "q0"), self._q(q1, "q1")
+        x, y = (self.model.coordinates(q) for q in inputs)
+        return _batched(1, self._gather(lambda i: self.model.joint[i].difference(x[i], y[i])), *inputs)
 
     def normalize(self, q: ArrayLike) -> Array:
         """The nearest valid configuration: quaternions made unit."""
@@ -146,40 +147,44 @@ class Robot:
     def inverse_dynamics(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
         """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames."""
         self._needs_tree("inverse dynamics")
-        return newton_euler.inverse_dynamics(
-            self.model, self._q(q), self._v(v, "v"), self._v(a, "a"), self._forces(f_ext)
-        )
+        inputs = self._q(q), self._v(v, "v"), self._v(a, "a"), self._forces(f_ext)
+        return _batched(1, newton_euler.inverse_dynamics(self.model, *inputs), *inputs)
 
     def forward_dynamics(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
         """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames."""
         self._needs_tree("forward dynamics")
         inputs = self._q(q), self._v(v, "v"), self._v(tau, "tau"), self._forces(f_ext)
-        return self._solved(lambda: articulated_body.forward_dynamics(self.model, *inputs), *inputs)
+        return _batched(1, self._solved(lambda: articulated_body.forward_dynamics(self.model, *inputs)), *inputs)
 
     def mass_matrix(self, q: ArrayLike) -> Array:
         """M(q), (..., nv, nv); of the spanning tree if there are loops."""
-        return composite_body.mass_matrix(self.model, self._q(q))
+        x = self._q(q)
+        return _batched(2, composite_body.mass_matrix(self.model, x), x)
 
     def mass_matrix_inverse(self, q: ArrayLike) -> Array:
         """M(q)⁻¹, (..., nv, nv); of the spanning tree if there are loops."""
         x = self._q(q)
-        return self._solved(lambda: articulated_body.mass_matrix_inverse(self.model, x), x)
+        return _batched(2, self._solved(lambda: articulated_body.mass_matrix_inverse(self.model, x)), x)
 
     def bias_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Coriolis, centrifugal and gravity forces."""
-        return newton_euler.bias_force(self.model, self._q(q), self._v(v, "v"))
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(1, newton_euler.bias_force(self.model, *inputs), *inputs)
 
     def gravity_force(self, q: ArrayLike) -> Array:
         """The joint forces that balance gravity."""
-        return newton_euler.gravity_force(self.model, self._q(q))
+        x = self._q(q)
+        return _batched(1, newton_euler.gravity_force(self.model, x), x)
 
     def coriolis_matrix(self, q: ArrayLike, v: ArrayLike) -> Array:
         """C(q, v) with C v + gravity = bias and Ṁ - 2C skew."""
-        return coriolis.coriolis_matrix(self.model, self._q(q), self._v(v, "v"))
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(2, coriolis.coriolis_matrix(self.model, *inputs), *inputs)
 
     def passive_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """What joint damping, friction and springs exert."""
-        return passive_forces(self.model, self._q(q), self._v(v, "v"))
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(1, passive_forces(self.model, *inputs), *inputs)
 
     def operational_space(
         self, q: ArrayLike, v: ArrayLike, frame: str, rows: Sequence[int] = range(6)
@@ -193,29 +198,34 @@ class Robot:
                 f"the motion of {frame!r} has only {rank} independent rows of the {len(rows)} asked for; "
                 f"choose fewer rows, or a configuration that is not singular"
             )
-        return self._solved(lambda: operational_space(self.model, x, u, self.model.frame(frame), rows), x, u)
+        Lambda, mu = self._solved(lambda: operational_space(self.model, x, u, self.model.frame(frame), rows))
+        return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
     # ---- kinematics
 
     def forward_kinematics(self, q: ArrayLike) -> Array:
         """The poses of all moving links in the world: (..., n_links, 4, 4)."""
-        poses = [_homogeneous(T) for T in kinematics.link_poses(self.model, self._q(q))[1:]]
-        return stack([x for entries in poses for x in entries], (len(poses), 4, 4))
+        x = self._q(q)
+        poses = [_homogeneous(T) for T in kinematics.link_poses(self.model, x)[1:]]
+        return _batched(3, stack([e for entries in poses for e in entries], (len(poses), 4, 4)), x)
 
     def pose(self, q: ArrayLike, frame: str) -> Array:
         """The pose of a link or frame in the world: (..., 4, 4)."""
-        T = kinematics.pose(self.model, self._q(q), self.model.frame(frame))
-        return stack(_homogeneous(T), (4, 4))
+        x = self._q(q)
+        T = kinematics.pose(self.model, x, self.model.frame(frame))
+        return _batched(2, stack(_homogeneous(T), (4, 4)), x)
 
     def velocity(self, q: ArrayLike, v: ArrayLike, frame: str) -> Array:
         """The twist of a frame in its own coordinates, angular first: (..., 6)."""
-        V = kinematics.velocity(self.model, self._q(q), self._v(v, "v"), self.model.frame(frame))
-        return stack(V.components)
+        inputs = self._q(q), self._v(v, "v")
+        V = kinematics.velocity(self.model, *inputs, self.model.frame(frame))
+        return _batched(1, stack(V.components), *inputs)
 
     def acceleration(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, frame: str) -> Array:
         """The componentwise derivative of the frame's twist: (..., 6). Gravity is not in it."""
         inputs = self._q(q), self._v(v, "v"), self._v(a, "a")
-        return stack(kinematics.acceleration(self.model, *inputs, self.model.frame(frame)).components)
+        V_dot = kinematics.acceleration(self.model, *inputs, self.model.frame(frame))
+        return _batched(1, stack(V_dot.components), *inputs)
 
     def jacobian(self, q: ArrayLike, frame: str, reference: str = "body") -> Array:
         """J with twist = J v: (..., 6, nv), angular first.
@@ -224,7 +234,7 @@ class Robot:
         world's axes at the frame's origin.
         """
         x, f = self._q(q), self.model.frame(frame)
-        J = kinematics.jacobian(self.model, x, f)
+        J = _batched(2, kinematics.jacobian(self.model, x, f), x)
         if reference == "body":
             return J
         if reference not in ("world", "aligned"):
@@ -238,34 +248,39 @@ class Robot:
 
     def jacobian_derivative(self, q: ArrayLike, v: ArrayLike, frame: str) -> Array:
         """J̇ of the body Jacobian, so that acceleration = J a + J̇ v: (..., 6, nv)."""
-        return kinematics.jacobian_derivative(self.model, self._q(q), self._v(v, "v"), self.model.frame(frame))
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(2, kinematics.jacobian_derivative(self.model, *inputs, self.model.frame(frame)), *inputs)
 
     # ---- energy and momentum
 
     def kinetic_energy(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Kinetic energy, rotors included."""
-        return np.asarray(energy.kinetic_energy(self.model, self._q(q), self._v(v, "v")))
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(0, energy.kinetic_energy(self.model, *inputs), *inputs)
 
     def potential_energy(self, q: ArrayLike) -> Array:
         """Potential energy of gravity and springs; zero where the links' masses lie in the world's origin."""
-        return np.asarray(energy.potential_energy(self.model, self._q(q)))
+        x = self._q(q)
+        return _batched(0, energy.potential_energy(self.model, x), x)
 
     def center_of_mass(self, q: ArrayLike) -> Array:
         """Of the moving links, in the world: (..., 3)."""
         x = self._q(q)
         if energy.total_mass(self.model) == 0.0:
             raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
-        return stack(energy.center_of_mass(self.model, x))
+        return _batched(1, stack(energy.center_of_mass(self.model, x)), x)
 
     def momentum(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Angular momentum about the centre of mass and linear momentum, in the world's axes: (..., 6)."""
         self.center_of_mass(q)
-        return stack(energy.momentum(self.model, self._q(q), self._v(v, "v")).components)
+        inputs = self._q(q), self._v(v, "v")
+        return _batched(1, stack(energy.momentum(self.model, *inputs).components), *inputs)
 
     def centroidal_momentum_matrix(self, q: ArrayLike) -> Array:
         """A_G with momentum = A_G v: (..., 6, nv)."""
         self.center_of_mass(q)
-        return energy.centroidal_momentum_matrix(self.model, self._q(q))
+        x = self._q(q)
+        return _batched(2, energy.centroidal_momentum_matrix(self.model, x), x)
 
     @property
     def mass(self) -> float:
@@ -327,7 +342,7 @@ class Robot:
                 f"robot.spanning_tree() gives the robot with its loops cut open"
             )
 
-    def _solved(self, compute: Callable[[], Any], *inputs: Array | None) -> Any:
+    def _solved(self, compute: Callable[[], Any]) -> Any:
         """Runs what divides by the mass matrix, and names the joint that moves no mass if there is one."""
         if self.massless_joints:
             names = ", ".join(repr(n) for n in self.massless_joints)
@@ -349,7 +364,7 @@ class Robot:
         """The joints that make the mass matrix singular in every configuration."""
         rng = np.random.default_rng(0)
         states = np.stack([self.random_state(rng)[0] for _ in range(3)])
-        M = composite_body.mass_matrix(self.model, states)
+        M = self.mass_matrix(states)
         guilty: set[int] = set(range(self.nv))
         for sample in M:
             guilty &= _vanishing_pivots(sample)
@@ -358,6 +373,15 @@ class Robot:
         return tuple(
             self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop))
         )
+
+
+def _batched(core: int, result: Any, *inputs: Array | None) -> Array:
+    """The result with the batch axes of the inputs, which it lacks where it does not depend on them."""
+    axes = [x.shape[: x.ndim - 1] for x in inputs[:3] if x is not None]
+    axes += [x.shape[:-2] for x in inputs[3:] if x is not None]  # external forces have one axis more
+    out = np.asarray(result)
+    shape = (*np.broadcast_shapes(*axes), *out.shape[out.ndim - core :])
+    return out if out.shape == shape else np.broadcast_to(out, shape).copy()
 
 
 def _vanishing_pivots(M: Array) -> set[int]:
@@ -429,12 +453,11 @@ def load(
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     model = _read(source, floating_base, package_dirs, tolerance, own_joints)
-    if model.findings:
-        serious = [f for f in model.findings if f.severity != "note"]
-        if serious:
-            more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
-            text = "\n  ".join(str(f) for f in serious[:3])
-            warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
+    serious = [f for f in model.findings if f.severity != "note"]
+    if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
+        more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
+        text = "\n  ".join(str(f) for f in serious[:3])
+        warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
     return Robot(model if passive_forces else model.without_passive_forces())
 
 
@@ -445,8 +468,6 @@ def _read(
     snap: float,
     own_joints: Mapping[str, Callable[..., Any]] | None,
 ) -> Model:
-    from qddot import robots
-
     path = Path(source)
     if isinstance(source, str) and source in robots.NAMES:
         _only_urdf(str(source), floating_base)

@@ -96,8 +96,8 @@ class Rotation:
         return Rotation(transpose(self.rows))
 
     def similar(self, A: Mat) -> Mat:
-        """R A Rᵀ."""
-        return mat_mat(mat_mat(self.rows, A), transpose(self.rows))
+        """R A Rᵀ: the columns turned, then the rows."""
+        return columns_map(self.__matmul__, columns_map(self.__matmul__, A))
 
 
 class AxisRotation(Rotation):
@@ -122,10 +122,6 @@ class AxisRotation(Rotation):
     @property
     def T(self) -> AxisRotation:
         return AxisRotation(self.axis, self.c, -self.s)
-
-    def similar(self, A: Mat) -> Mat:
-        rotate = self.__matmul__
-        return transpose(columns_map(rotate, transpose(columns_map(rotate, A))))
 
 
 IDENTITY = Rotation(EYE)

@@ -98,14 +98,10 @@ def constant_transform(rows: Mat = EYE, p: Vec = ZERO) -> Transform:
 class Product(Transform):
     """A placement times a joint's own motion, left apart: applied one after the other, never multiplied out."""
 
-    __slots__ = ("factors",)
+    __slots__ = ("parts",)
 
     def __init__(self, *factors: Transform) -> None:
-        self.factors = factors
-
-    @property
-    def parts(self) -> tuple[Transform, ...]:
-        return tuple(f for f in self.factors if f.R is not IDENTITY or f.p is not ZERO)
+        self.parts = tuple(f for f in factors if f.R is not IDENTITY or f.p is not ZERO)  # type: ignore[misc]
 
     @property
     def R(self) -> Rotation:  # type: ignore[override]
@@ -116,7 +112,7 @@ class Product(Transform):
         return (Transform() @ self).p
 
     def inverse(self) -> Transform:
-        return Product(*(f.inverse() for f in reversed(self.factors)))
+        return Product(*(f.inverse() for f in reversed(self.parts)))
 
     def __matmul__(self, other: Transform) -> Transform:
         return Transform() @ self @ other
@@ -204,8 +200,9 @@ def Ad_inv(T: Transform, V: Motion) -> Motion:
     """Ad_{T⁻¹} V: a velocity known in A, in B, for T_AB."""
     w, v = V
     for P in T.parts:
+        Rt = P.R.T
         v = v if P.p is ZERO else sub(v, cross(P.p, w))
-        w, v = P.R.T @ w, P.R.T @ v
+        w, v = Rt @ w, Rt @ v
     return Motion(w, v)
 
 
@@ -213,8 +210,9 @@ def Ad_T(T: Transform, F: Force) -> Force:
     """Ad*_T F, Kim (8) (13): a force known in A, in B, for T_AB."""
     m, f = F
     for P in T.parts:
+        Rt = P.R.T
         m = m if P.p is ZERO else sub(m, cross(P.p, f))
-        m, f = P.R.T @ m, P.R.T @ f
+        m, f = Rt @ m, Rt @ f
     return Force(m, f)
 
 

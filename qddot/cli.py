@@ -1,0 +1,258 @@
+"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`.
+
+Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from qddot import __version__, robots
+from qddot.check import Identity, identities
+from qddot.errors import Finding, QddotError, QddotWarning
+from qddot.robot import Robot, load
+
+Item = TypeVar("Item")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code."""
+    options = _parser().parse_args(arguments)
+    warnings.simplefilter("ignore", QddotWarning)  # the commands print the findings themselves
+    try:
+        return int(options.command(options))
+    except QddotError as error:
+        if getattr(options, "json", False):
+            print(json.dumps({"error": str(error)}, ensure_ascii=False))
+        print(f"qddot: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="qddot", description="Robot dynamics from a model file.")
+    parser.add_argument("--version", action="version", version=f"qddot {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, function: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=function)
+        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
+        return sub
+
+    for name, function, text in (
+        ("info", _info, "Shows the tree, the masses, the joints and the findings of a robot."),
+        ("check", _check, "Lists everything doubtful in a robot's file, then tests the identities of dynamics on it."),
+    ):
+        sub = command(name, function, text)
+        sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
+        sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+        sub.add_argument("--snap", action="store_true", help="set angles within 1e-5 rad of a multiple of π/2 to it")
+    demo = command("demo", _demo, "Computes and checks the dynamics of the embedded robots.")
+    demo.add_argument("--robot", default="puma560", help="the embedded robot to show")
+    return parser
+
+
+def _load(options: argparse.Namespace) -> Robot:
+    return load(options.file, floating_base=options.floating_base, snap=options.snap)
+
+
+# ---- info --------------------------------------------------------------------------------------------------------------
+
+
+def _info(options: argparse.Namespace) -> int:
+    robot = _load(options)
+    if options.json:
+        print(json.dumps(_description(robot), indent=1, ensure_ascii=False))
+        return 0
+    print("\n".join(_summary(robot)))
+    return 0
+
+
+def _description(robot: Robot) -> dict[str, Any]:
+    model = robot.model
+    return {
+        "name": robot.name,
+        "nq": robot.nq,
+        "nv": robot.nv,
+        "mass": robot.mass,
+        "gravity": list(model.gravity),
+        "links": [
+            {
+                "name": model.link_names[i],
+                "parent": model.link_names[p],
+                "joint": model.joint_names[i],
+                "kind": model.joint[i].kind,
+                "mass": model.inertia[i].m,
+                "mimics": None if (m := model.mimic[i]) is None else model.joint_names[m.link],
+                "actuated": model.actuated[i],
+            }
+            for i, p in model.outward()
+        ],
+        "frames": [{"name": f.name, "link": model.link_names[f.link]} for f in model.frames],
+        "loops": [
+            {"name": x.name, "kind": x.joint.kind, "links": [model.link_names[x.link_a], model.link_names[x.link_b]]}
+            for x in model.loops
+        ],
+        "massless_joints": list(robot.massless_joints),
+        "findings": [vars(f) for f in robot.findings],
+    }
+
+
+def _summary(robot: Robot) -> Iterator[str]:
+    model = robot.model
+    loops = f", {len(model.loops)} loops" if model.loops else ""
+    yield f"{robot.name}: {model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}{loops}"
+    yield f"moving mass {robot.mass:.6g} kg, gravity ({', '.join(f'{g:g}' for g in model.gravity)}) m/s²"
+    yield ""
+    names = _tree_names(robot)
+    width = max(map(len, names), default=4)
+    joint_width = max(map(len, robot.joint_names), default=5)
+    yield f"  {'link':<{width}}  {'joint':<{joint_width}}  {'kind':<22} {'mass, kg':>10}  limits"
+    for name, (i, _) in zip(names, model.outward(), strict=True):
+        kind = model.joint[i].kind
+        if (m := model.mimic[i]) is not None:
+            kind = f"{kind} = {m.factor:g}·{model.joint_names[m.link]}{m.offset:+g}"
+        row = f"  {name:<{width}}  {model.joint_names[i]:<{joint_width}}  {kind:<22} {model.inertia[i].m:>10.4g}"
+        yield f"{row}  {_limits(robot, i)}".rstrip()
+    for loop in model.loops:
+        a, b = model.link_names[loop.link_a], model.link_names[loop.link_b]
+        yield f"  loop {loop.name}: {loop.joint.kind} between {a} and {b}"
+    if model.frames:
+        shown = ", ".join(f"{f.name} (on {model.link_names[f.link]})" for f in model.frames[:12])
+        yield f"  frames: {shown}" + (f", and {len(model.frames) - 12} more" if len(model.frames) > 12 else "")
+    yield from _massless(robot)
+    yield from _findings(robot.findings)
+
+
+def _tree_names(robot: Robot) -> list[str]:
+    depth = [0] * (robot.model.n_links + 1)
+    for i, p in robot.model.outward():
+        depth[i] = depth[p] + 1
+    return ["  " * (depth[i] - 1) + robot.model.link_names[i] for i, _ in robot.model.outward()]
+
+
+def _limits(robot: Robot, i: int) -> str:
+    lower, upper = robot.model.limits[i].lower, robot.model.limits[i].upper
+    if len(lower) != 1 or not (np.isfinite(lower[0]) or np.isfinite(upper[0])):
+        return ""
+    unit = "rad" if robot.model.joint[i].is_angle[0] else "m"
+    return f"[{lower[0]:g}, {upper[0]:g}] {unit}"
+
+
+def _massless(robot: Robot) -> Iterator[str]:
+    if robot.massless_joints:
+        names = ", ".join(robot.massless_joints)
+        yield ""
+        yield f"warning: joint {names} moves nothing that has mass or inertia: forward dynamics is not defined"
+
+
+def _findings(findings: Iterable[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield f"{finding.severity}: {finding}"
+
+
+# ---- check -------------------------------------------------------------------------------------------------------------
+
+
+def _check(options: argparse.Namespace) -> int:
+    robot = _load(options)
+    results = list(identities(robot))
+    warned = [f for f in robot.findings if f.severity != "note"]
+    bad = bool(warned or robot.massless_joints or not all(r.holds for r in results))
+    if options.json:
+        report = {
+            "name": robot.name,
+            "findings": [vars(f) for f in robot.findings],
+            "massless_joints": list(robot.massless_joints),
+            "identities": [{**vars(r), "holds": r.holds} for r in results],
+            "ok": not bad,
+        }
+        print(json.dumps(report, indent=1, ensure_ascii=False))
+        return int(bad)
+    print(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}")
+    for line in (*_findings(robot.findings), *_massless(robot)):
+        print(line)
+    print("\n".join(_table(results)))
+    failed = sum(not r.holds for r in results)
+    held = f"{len(results) - failed} of {len(results)} identities hold"
+    print(f"{len(warned)} warnings, {len(robot.findings) - len(warned)} notes; {held}")
+    return int(bad)
+
+
+def _table(results: Sequence[Identity]) -> Iterator[str]:
+    for r in results:
+        yield f"  {'ok  ' if r.holds else 'FAIL'}  {r.name:<50} {r.error:8.1e}  (allowed {r.allowed:.1e})"
+
+
+# ---- demo --------------------------------------------------------------------------------------------------------------
+
+
+def _demo(options: argparse.Namespace) -> int:
+    robot = load(options.robot)
+    begin = time.perf_counter()
+    shown = {} if robot.model.loops else _shown(robot)
+    if not options.json:
+        print("\n".join(_summary(robot)))
+        for name, value in shown.items():
+            print(f"\n{name}\n{np.array2string(np.asarray(value), precision=4, suppress_small=True)}")
+        print("\nThe identities of dynamics on every embedded robot:")
+    results = {}
+    for name in _progress(robots.NAMES, enabled=not options.json):
+        results[name] = list(identities(load(name), states=2))
+    failed = sum(not r.holds for rows in results.values() for r in rows)
+    count = sum(len(rows) for rows in results.values())
+    seconds = time.perf_counter() - begin
+    if options.json:
+        computed = {name: np.asarray(value).tolist() for name, value in shown.items()}
+        checked = {n: [{**vars(r), "holds": r.holds} for r in rows] for n, rows in results.items()}
+        print(
+            json.dumps({"robot": robot.name, "computed": computed, "identities": checked, "ok": failed == 0}, indent=1)
+        )
+        return int(failed > 0)
+    for name, rows in results.items():
+        worst = max((r.error for r in rows), default=0.0)
+        verdict = "ok" if all(r.holds for r in rows) else "FAIL"
+        print(f"  {name:<16} {len(rows):>2} identities, largest relative error {worst:.1e}  {verdict}")
+        print("\n".join(_table([r for r in rows if not r.holds])), end="")
+    print(f"\n{count - failed} of {count} identities hold; {seconds:.1f} s")
+    print("Next: qddot info FILE and qddot check FILE on a robot of your own.")
+    return int(failed > 0)
+
+
+def _shown(robot: Robot) -> dict[str, Any]:
+    """One state, and what the facade computes of it."""
+    q, v = robot.random_state(2012)
+    a = np.ones(robot.nv)
+    tau = robot.inverse_dynamics(q, v, a)
+    return {
+        "q = a random configuration": q,
+        "tau = robot.inverse_dynamics(q, v, a) for a = 1": tau,
+        "robot.forward_dynamics(q, v, tau) gives a back": robot.forward_dynamics(q, v, tau),
+        "robot.gravity_force(q)": robot.gravity_force(q),
+        "robot.mass_matrix(q)": robot.mass_matrix(q),
+        f"robot.pose(q, {robot.link_names[-1]!r})": robot.pose(q, robot.link_names[-1]),
+    }
+
+
+def _progress(items: Sequence[Item], *, enabled: bool) -> Iterator[Item]:
+    """A bar on a terminal, nothing elsewhere."""
+    live = enabled and sys.stdout.isatty()
+    for k, item in enumerate(items):
+        if live:
+            filled = 30 * k // len(items)
+            print(f"\r  [{'#' * filled}{'.' * (30 - filled)}] {item!s:<20}", end="", flush=True)
+        yield item
+    if live:
+        print("\r" + " " * 60 + "\r", end="", flush=True)

@@ -1,0 +1,130 @@
+"""The shape of the code: who may import whom, how long a thing may get, and that the metadata agree."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import qddot
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "qddot"
+
+# Each module may import those listed and nothing else of qddot. Reading down, everything points to the left and up.
+MAY_IMPORT = {
+    "scalars": set(),
+    "errors": set(),
+    "rotation": {"scalars"},
+    "dual": {"scalars"},
+    "spatial": {"rotation", "scalars"},
+    "blocks": {"spatial", "rotation", "scalars"},
+    "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
+    "joint_space": {"blocks", "scalars"},
+    "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "errors"},
+    "build": {"model", "joints", "blocks", "spatial", "rotation", "errors"},
+    "algorithms": {"model", "blocks", "spatial", "rotation", "scalars", "joints"},
+    "formats": {"build", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
+    "robots": {"build", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
+    "conventions": {"model", "joints", "spatial", "rotation", "errors"},
+    "robot": {"algorithms", "build", "formats", "robots", "model", "joints", "spatial", "errors", "scalars"},
+    "check": {"robot", "algorithms", "spatial", "rotation"},
+    "cli": {"robot", "check", "robots", "errors", ""},
+    "": {"robot", "build", "model", "spatial", "errors"},
+}
+
+
+def rooms() -> list[tuple[str, Path]]:
+    """(room, file): a room is a top-level module or a package below qddot."""
+    out = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        out.append(("" if parts == ("__init__",) else parts[0], path))
+    return out
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+            if node.module == "qddot":
+                names = [f"qddot.{a.name}" if (PACKAGE / a.name).exists() or (PACKAGE / f"{a.name}.py").exists() else "qddot"
+                         for a in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "qddot":
+                found.add(name.split(".")[1] if "." in name else "")
+    return found
+
+
+@pytest.mark.parametrize(("room", "path"), rooms(), ids=lambda x: str(x) if isinstance(x, str) else x.name)
+def test_imports_point_one_way(room, path):
+    assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room!r} may import"
+    extra = imported_rooms(path) - MAY_IMPORT[room] - {room}
+    assert not extra, f"{path.name} imports {sorted(extra)}"
+
+
+def test_the_import_rules_have_no_cycle():
+    done: set[str] = set()
+    while len(done) < len(MAY_IMPORT):
+        ready = {room for room, needs in MAY_IMPORT.items() if room not in done and needs - {room, ""} <= done}
+        assert ready, f"a cycle among {set(MAY_IMPORT) - done}"
+        done |= ready
+
+
+def functions(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda p: p.name)
+def test_algorithms_stay_on_one_screen(path):
+    for node in functions(path):
+        assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} is longer than 60 lines"
+
+
+CITATION = re.compile(r"Kim|Featherstone|Saha|Lin 1991|Khatib|Not in the papers|Not in Featherstone|errata")
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("[a-z]*.py")), ids=lambda p: p.name)
+def test_algorithms_cite_their_source(path):
+    if path.name == "passive.py":
+        pytest.skip("joint dampers, friction and springs are the model's, not a paper's")
+    assert CITATION.search(ast.get_docstring(ast.parse(path.read_text())) or ""), f"{path.name} cites nothing"
+
+
+BUDGETS = {"rotation.py": 300, "spatial.py": 360, "joints.py": 500, "build.py": 520, "robot.py": 540}
+
+
+def test_budgets():
+    """Lines a file may have: 400, and where it may have more the decision to allow it is this table."""
+    for path in PACKAGE.rglob("*.py"):
+        lines = len(path.read_text().splitlines())
+        assert lines <= BUDGETS.get(path.name, 400), f"{path.name} has {lines} lines"
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == qddot.__version__
+    assert f"version: {qddot.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {qddot.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_hard_dependencies_are_two():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(re.split(r"[<>=]", d)[0] for d in project["dependencies"]) == ["llvmlite", "numpy"]
+
+
+def test_importing_qddot_brings_nothing_but_numpy():
+    code = "import sys, qddot; print(*sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
+    heavy = ["mujoco", "pinocchio", "scipy", "sympy", "casadi", "llvmlite"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,276 @@
+"""Dynamics must obey its own laws: identities on random trees over all joint kinds, no other engine involved."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from mechanisms import AXIAL, MOVING, State, reframed, renumbered, trees
+from tolerances import COMPLEX_STEP, ROUNDING, solve
+
+from qddot.algorithms import articulated_body, composite_body, kinematics, newton_euler
+from qddot.algorithms.passive import passive_forces
+from qddot.blocks import Vector
+from qddot.check import brute_force_mass_matrix, identities
+from qddot.robot import Robot
+from qddot.robots.generators import random_tree
+from qddot.spatial import Ad_inv_T, force
+
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def close(x, y, tolerance=ROUNDING):
+    scale = max(1.0, np.max(np.abs(y), initial=0.0))
+    assert np.max(np.abs(np.asarray(x) - y), initial=0.0) <= tolerance * scale
+
+
+@SETTINGS
+@given(trees())
+def test_rnea_then_aba(robot):
+    s = State(robot)
+    tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
+    tolerance = solve(np.linalg.cond(robot.mass_matrix(s.q)))
+    close(robot.forward_dynamics(s.q, s.v, tau, s.f_ext), s.a, tolerance)
+    assert np.max(np.abs(tau), initial=0.0) > 0.0
+
+
+@SETTINGS
+@given(trees())
+def test_mass_matrix_four_ways(robot):
+    s = State(robot)
+    M = brute_force_mass_matrix(robot, s.q)
+    close(composite_body.mass_matrix(s.model, s.q), M)
+    close(composite_body.mass_matrix_absolute(s.model, s.q), M)
+    close(composite_body.mass_matrix_by_columns(s.model, s.q), M)
+    assert np.min(np.linalg.eigvalsh(M)) > 0.0
+    close(robot.kinetic_energy(s.q, s.v), 0.5 * s.v @ M @ s.v)
+
+
+@SETTINGS
+@given(trees())
+def test_equation_of_motion(robot):
+    """tau = M a + bias - passive - Jᵀf_ext, each term by a function of its own."""
+    s = State(robot)
+    J = [robot.jacobian(s.q, name) for name in robot.link_names]
+    from_outside = sum(J_i.T @ f for J_i, f in zip(J, s.f_ext, strict=True))
+    terms = robot.mass_matrix(s.q) @ s.a + robot.bias_force(s.q, s.v) - robot.passive_force(s.q, s.v) - from_outside
+    close(robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext), terms)
+
+
+@SETTINGS
+@given(trees())
+def test_link_and_absolute_coordinates_agree(robot):
+    s = State(robot)
+    tau = newton_euler.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
+    close(newton_euler.inverse_dynamics_absolute(s.model, s.q, s.v, s.a, s.f_ext), tau)
+    tolerance = solve(np.linalg.cond(robot.mass_matrix(s.q)))
+    close(articulated_body.forward_dynamics_absolute(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+
+
+@SETTINGS
+@given(trees())
+def test_mass_matrix_inverse(robot):
+    s = State(robot)
+    M = robot.mass_matrix(s.q)
+    close(robot.mass_matrix_inverse(s.q) @ M, np.eye(robot.nv), solve(np.linalg.cond(M)))
+
+
+@SETTINGS
+@given(trees())
+def test_coriolis_matrix(robot):
+    s = State(robot)
+    C = robot.coriolis_matrix(s.q, s.v)
+    close(C + C.T, s.slope(s.v, robot.mass_matrix), COMPLEX_STEP)
+    close(C @ s.v + robot.gravity_force(s.q), robot.bias_force(s.q, s.v))
+
+
+@SETTINGS
+@given(trees())
+def test_gravity_is_the_slope_of_potential_energy(robot):
+    s = State(robot)
+    springs = passive_forces(s.model, s.q, np.zeros(robot.nv))
+    close(robot.gravity_force(s.q) - springs, s.gradient(robot.potential_energy), COMPLEX_STEP)
+
+
+@SETTINGS
+@given(trees())
+def test_power_balance(robot):
+    """Energy changes by the power of joint and external forces and of what dampers and friction take."""
+    s = State(robot)
+    tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
+    kinetic = s.slope(s.v, lambda q: robot.kinetic_energy(q, s.v)) + s.v @ robot.mass_matrix(s.q) @ s.a
+    change = kinetic + s.slope(s.v, robot.potential_energy)
+    from_outside = sum(robot.velocity(s.q, s.v, n) @ f for n, f in zip(robot.link_names, s.f_ext, strict=True))
+    lost = robot.passive_force(s.q, s.v) - robot.passive_force(s.q, np.zeros(robot.nv))
+    assert lost @ s.v <= 0.0
+    close(change, tau @ s.v + from_outside + lost @ s.v)
+
+
+@SETTINGS
+@given(trees())
+def test_external_forces(robot):
+    """A force on one link is the same as its moment and force carried to the world's origin on any pose."""
+    s = State(robot)
+    at_rest = robot.inverse_dynamics(s.q, s.v, s.a)
+    T_W = kinematics.link_poses(s.model, s.q)
+    i = robot.model.n_links
+    f = np.zeros_like(s.f_ext)
+    f[i - 1] = s.f_ext[i - 1]
+    J_world = robot.jacobian(s.q, robot.link_names[i - 1], "world")
+    F_world = np.array(Ad_inv_T(T_W[i], force(f[i - 1].tolist())).components)
+    close(at_rest - robot.inverse_dynamics(s.q, s.v, s.a, f), J_world.T @ F_world)
+
+
+@SETTINGS
+@given(trees())
+def test_frame_kinematics(robot):
+    """Poses, velocities, Jacobians and accelerations of links and frames are derivatives of each other."""
+    s = State(robot)
+    for name in robot.frame_names[-3:]:
+        T, T_dot = robot.pose(s.q, name), s.slope(s.v, lambda q, n=name: robot.pose(q, n))
+        twist = np.linalg.solve(T, T_dot)
+        V = np.array([twist[2, 1], twist[0, 2], twist[1, 0], *twist[:3, 3]])
+        close(robot.velocity(s.q, s.v, name), V, COMPLEX_STEP)
+        J = robot.jacobian(s.q, name)
+        close(J @ s.v, V, COMPLEX_STEP)
+        J_dot = s.slope(s.v, lambda q, n=name: robot.jacobian(q, n))
+        close(robot.jacobian_derivative(s.q, s.v, name), J_dot, COMPLEX_STEP)
+        close(robot.acceleration(s.q, s.v, s.a, name), J @ s.a + J_dot @ s.v, COMPLEX_STEP)
+        aligned, world = robot.jacobian(s.q, name, "aligned"), robot.jacobian(s.q, name, "world")
+        close(aligned[3:] @ s.v, T_dot[:3, 3], COMPLEX_STEP)
+        close(world[3:] @ s.v, T_dot[:3, 3] - np.cross(world[:3] @ s.v, T[:3, 3]), COMPLEX_STEP)
+    links = robot.forward_kinematics(s.q)
+    close(links[-1], robot.pose(s.q, robot.link_names[-1]))
+
+
+@SETTINGS
+@given(trees())
+def test_momentum(robot):
+    s = State(robot)
+    h = robot.momentum(s.q, s.v)
+    close(robot.centroidal_momentum_matrix(s.q) @ s.v, h)
+    close(h[3:], robot.mass * s.slope(s.v, robot.center_of_mass), COMPLEX_STEP)
+
+
+@SETTINGS
+@given(trees(kinds=("free", "spherical", "translational", "revolute"), max_links=5))
+def test_free_flight_conserves_momentum(robot):
+    """Of a tree on one free root without joint forces, gravity moves the centre of mass and nothing else."""
+    model = robot.model
+    roots = [i for i, p in model.outward() if p == 0]
+    if [model.joint[i].kind for i in roots] != ["free"]:
+        return
+    quiet = dataclasses.replace(
+        model.without_passive_forces(), armature=tuple(Vector((0.0,) * len(a)) for a in model.armature)
+    )
+    robot = Robot(quiet)
+    s = State(robot)
+    a = robot.forward_dynamics(s.q, s.v, np.zeros(robot.nv))
+    A = robot.centroidal_momentum_matrix(s.q)
+    h_dot = A @ a + s.slope(s.v, robot.centroidal_momentum_matrix) @ s.v
+    expected = np.concatenate([np.zeros(3), robot.mass * np.array(model.gravity)])
+    close(h_dot, expected, solve(np.linalg.cond(robot.mass_matrix(s.q))))
+
+
+@SETTINGS
+@given(trees())
+def test_operational_space(robot):
+    """Λ V̇ + μ = F: a force at the frame that joint forces Jᵀ(Λ V̇ + μ) replace gives the acceleration V̇."""
+    s = State(Robot(robot.model.without_passive_forces()))
+    robot, name = s.robot, s.robot.link_names[-1]
+    J = robot.jacobian(s.q, name)
+    rows = _independent_rows(J)
+    if not rows or np.linalg.cond(J[rows]) > 1e3:
+        return
+    Lambda, mu = robot.operational_space(s.q, s.v, name, rows)
+    wanted = np.arange(1.0, len(rows) + 1)
+    a = robot.forward_dynamics(s.q, s.v, J[rows].T @ (Lambda @ wanted + mu))
+    condition = np.linalg.cond(robot.mass_matrix(s.q)) * np.linalg.cond(J[rows]) ** 2
+    close(robot.acceleration(s.q, s.v, a, name)[rows], wanted, solve(condition))
+
+
+def _independent_rows(J):
+    rows: list[int] = []
+    for r in range(6):
+        if np.linalg.matrix_rank(J[[*rows, r]], tol=1e-6) == len(rows) + 1:
+            rows.append(r)
+    return rows
+
+
+@SETTINGS
+@given(trees())
+def test_numbering_does_not_matter(robot):
+    s = State(robot)
+    other = Robot(renumbered(s.model, np.random.default_rng(1)))
+    q, v, a = (_by_name(robot, other, x, i) for x, i in ((s.q, "q_index"), (s.v, "v_index"), (s.a, "v_index")))
+    f = s.f_ext[[robot.link_names.index(n) for n in other.link_names]]
+    tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
+    close(other.inverse_dynamics(q, v, a, f), _by_name(robot, other, tau, "v_index"))
+    tolerance = solve(np.linalg.cond(robot.mass_matrix(s.q)))
+    forward = robot.forward_dynamics(s.q, s.v, s.a, s.f_ext)
+    close(other.forward_dynamics(q, v, a, f), _by_name(robot, other, forward, "v_index"), tolerance)
+    M = _by_name(robot, other, _by_name(robot, other, robot.mass_matrix(s.q), "v_index").T, "v_index")
+    close(other.mass_matrix(q), M)
+
+
+def _by_name(robot, other, x, index):
+    """x, ordered by robot's joints along its first axis, in the order of the other's joints."""
+    out = np.empty_like(x)
+    for name in getattr(robot, index):
+        out[getattr(other, index)[name]] = x[getattr(robot, index)[name]]
+    return out
+
+
+@SETTINGS
+@given(trees(kinds=AXIAL))
+def test_body_frames_do_not_matter(robot):
+    s = State(robot)
+    model, turns = reframed(s.model, np.random.default_rng(1))
+    other = Robot(model)
+    f = np.array([_seen_from(turns[i], s.f_ext[i - 1]) for i, _ in model.outward()])
+    tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
+    close(other.inverse_dynamics(s.q, s.v, s.a, f), tau)
+    tolerance = solve(np.linalg.cond(robot.mass_matrix(s.q)))
+    close(other.forward_dynamics(s.q, s.v, tau, f), s.a, tolerance)
+    close(other.mass_matrix(s.q), robot.mass_matrix(s.q))
+    close(other.potential_energy(s.q), robot.potential_energy(s.q))
+
+
+def _seen_from(T, f):
+    return np.array(Ad_inv_T(T.inverse(), force(f.tolist())).components)
+
+
+@pytest.mark.parametrize("kind", MOVING)
+@pytest.mark.parametrize("mimic", [False, True], ids=["plain", "mimic"])
+def test_every_identity_on_every_kind(kind, mimic):
+    """The suite of `qddot check`, with each kind of joint beside revolute ones."""
+    robot = Robot(random_tree(5, rng=3, kinds=(kind, "revolute"), mimic=mimic).model())
+    assert kind in {j.kind for j in robot.model.joint}
+    failed = [i for i in identities(robot) if not i.holds]
+    assert not failed
+
+
+@SETTINGS
+@given(trees())
+def test_batches_are_loops(robot):
+    """A batch gives what its states give one by one, and inputs broadcast."""
+    states = [State(robot, seed) for seed in range(3)]
+    q, v, a, f = (np.stack([getattr(s, x) for s in states]) for x in ("q", "v", "a", "f_ext"))
+    tau = robot.inverse_dynamics(q, v, a, f)
+    for k, s in enumerate(states):
+        close(tau[k], robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext))
+    close(robot.forward_dynamics(q[:, None], v, tau)[1, 1], robot.forward_dynamics(q[1], v[1], tau[1]), 1e-8)
+    assert robot.mass_matrix(q[None]).shape == (1, 3, robot.nv, robot.nv)
+    assert robot.inverse_dynamics(q[:0], v[:0], a[:0]).shape == (0, robot.nv)
+
+
+def test_six_freedoms_between_links_stay_accurate():
+    """Errata section 7: through a joint of six freedoms the general formula subtracts equal numbers and loses digits."""
+    for seed in range(20):
+        model = random_tree(6, rng=seed, kinds=("free", "revolute")).model()
+        zero = tuple(Vector((0.0,) * len(a)) for a in model.armature)
+        robot = Robot(dataclasses.replace(model, armature=zero))
+        s = State(robot)
+        tau = 1e4 * robot.inverse_dynamics(s.q, s.v, s.a)
+        M, b = robot.mass_matrix(s.q), robot.bias_force(s.q, s.v) - robot.passive_force(s.q, s.v)
+        close(robot.forward_dynamics(s.q, s.v, tau), np.linalg.solve(M, tau - b), solve(np.linalg.cond(M)))
