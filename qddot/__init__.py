@@ -1,6 +1,6 @@
 """qddot: a compiler for robot dynamics."""
 
-from qddot.build import pose
+from qddot import joints
 from qddot.errors import (
     FileError,
     Finding,
@@ -11,8 +11,10 @@ from qddot.errors import (
     SingularMassMatrixError,
     UnknownNameError,
 )
+from qddot.loading import Builder, chain, from_dh, load, random_tree
 from qddot.model import Model
-from qddot.robot import Builder, Robot, chain, from_dh, load, random_tree
+from qddot.parts import pose
+from qddot.robot import Robot
 from qddot.spatial import Transform
 
 __version__ = "0.1.0"
@@ -32,6 +34,7 @@ __all__ = [
     "UnknownNameError",
     "chain",
     "from_dh",
+    "joints",
     "load",
     "pose",
     "random_tree",

@@ -73,7 +73,7 @@ class Matrix(tuple[Vector, ...]):
         return Matrix(Vector(x + d[r] if r == c else x for c, x in enumerate(row)) for r, row in enumerate(self))
 
     def inverse(self) -> Matrix:
-        """Of a symmetric positive definite matrix, by Gauss and Jordan without pivoting: nothing branches on a value."""
+        """Of a symmetric positive definite matrix, by elimination without pivoting: nothing branches on a value."""
         rows = [[*row, *(1.0 if c == r else 0.0 for c in range(len(self)))] for r, row in enumerate(self)]
         for k, pivot_row in enumerate(rows):
             reciprocal = 1.0 / pivot_row[k]

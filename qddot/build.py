@@ -1,13 +1,12 @@
 """Builder -> Model: everything about a mechanism is checked here, once, so that no algorithm has to.
 
 Parts may be declared in any order. Links on fixed joints are merged into the link that carries them and stay known as
-frames; links are numbered parents first, otherwise in the order of declaration. What is impossible raises an error; what
-is merely doubtful is collected as findings.
+frames; links are numbered parents first, otherwise in the order of declaration. What is impossible raises an error;
+what is merely doubtful is collected as findings.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import heapq
 import math
@@ -19,51 +18,13 @@ import numpy as np
 
 from qddot.blocks import Vector
 from qddot.errors import Finding, ModelError, message
-from qddot.joints import Fixed, Free, Joint, Planar, Spherical
+from qddot.joints import Fixed, Free, Joint
 from qddot.model import Frame, Limits, Loop, Mimic, Model
-from qddot.rotation import AxisRotation, Mat, Rotation, Vec
-from qddot.spatial import (
-    Inertia,
-    Transform,
-    constant_transform,
-    inertia_from,
-    inertia_seen,
-    zero_inertia,
-)
+from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, unit_axes
+from qddot.rotation import IDENTITY
+from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
 
 WORLD = "world"
-_QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
-_UNIT_TOLERANCE = 1e-9  # axes and rotation matrices further from unit than this are reported or refused
-
-
-def cos_sin(angle: float) -> tuple[float, float]:
-    """Cosine and sine, exact for the floats nearest to multiples of π/2, where the library gives 6e-17 for 0."""
-    quarter = round(angle / (math.pi / 2))
-    if abs(angle - quarter * (math.pi / 2)) <= 2e-16 * max(1.0, abs(angle)):
-        return _QUARTERS[quarter % 4]
-    return math.cos(angle), math.sin(angle)
-
-
-def pose(xyz: Iterable[float] = (0.0, 0.0, 0.0), rpy: Iterable[float] = (0.0, 0.0, 0.0)) -> Transform:
-    """A constant transform from a position and the angles about the fixed axes x, then y, then z (URDF's rpy)."""
-    T = Transform()
-    for axis, angle in zip((2, 1, 0), reversed(numbers(rpy, 3, "rpy")), strict=True):
-        T = T @ Transform(AxisRotation(axis, *cos_sin(angle)))
-    return constant_transform(T.R.rows, numbers(xyz, 3, "xyz"))  # type: ignore[arg-type]
-
-
-def numbers(values: Any, count: int | None, what: str, where: str = "", element: str = "") -> tuple[float, ...]:
-    """Finite floats, or an error that names the element."""
-    try:
-        array = np.asarray(values, dtype=float).reshape(-1)
-    except (TypeError, ValueError):
-        raise ModelError(message(where, element or what, f"{what} is {values!r}", "give numbers")) from None
-    if count is not None and array.size != count:
-        problem = f"{what} has {array.size} numbers where {count} are needed"
-        raise ModelError(message(where, element or what, problem, f"give {count} numbers"))
-    if not np.isfinite(array).all():
-        raise ModelError(message(where, element or what, f"{what} is {array.tolist()}", "give finite numbers"))
-    return tuple(array.tolist())
 
 
 @dataclass
@@ -95,8 +56,8 @@ class _Joint:
 class Builder:
     """Collects links, joints, frames and loops, and makes the Model of them.
 
-    `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`, angles
-    that miss a multiple of π/2 by less than that many radians are set to it, and each is reported.
+    `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`,
+    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported.
     """
 
     name: str
@@ -128,11 +89,11 @@ class Builder:
         self._new_name(self._links, name, element, where)
         (m,) = numbers(mass, 1, "mass", where, element)
         c = numbers(com, 3, "com", where, element)
-        I_c = self._inertia_matrix(inertia, element, where)
+        I_c = inertia_matrix(inertia, element, where)
         if m < 0:
             raise ModelError(message(where, element, f"mass is {m:g}", "give a mass of zero or more"))
-        self._check_inertia(I_c, m, element, where)
-        R = Rotation(((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))) if inertia_axes is None else inertia_axes.R
+        check_inertia(I_c, m, element, where, self.find)
+        R = IDENTITY if inertia_axes is None else inertia_axes.R
         self._links[name] = _Link(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
         return self
 
@@ -159,23 +120,26 @@ class Builder:
     ) -> Builder:
         """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
 
-        Numbers given for a joint of several freedoms may be one for all or one a freedom. `mimic=(other, k, o)` makes the
-        joint follow another: q = k · q_other + o.
+        Numbers given for a joint of several freedoms may be one for all or one a freedom. `mimic=(other, k, o)` makes
+        the joint follow another: q = k · q_other + o.
         """
         element = f"joint {name!r}"
         self._new_name(self._joints, name, element, where)
-        joint = self._unit_axes(joint, element, where)
+        joint = unit_axes(joint, element, where, self.find)
         nv = joint.nv
 
         def each(value: Any, what: str, *, least: float = 0.0, finite: bool = True) -> Vector:
-            array = np.broadcast_to(np.asarray(value, dtype=float), (nv,)) if np.ndim(value) == 0 else np.asarray(value)
-            if array.shape != (nv,):
-                problem = f"{what} has shape {array.shape} for a joint of {nv} freedoms"
+            if isinstance(value, float | int):
+                array = (float(value),) * nv
+            else:
+                array = tuple(np.asarray(value, dtype=float).reshape(-1).tolist())
+            if len(array) != nv:
+                problem = f"{what} has {len(array)} numbers for a joint of {nv} freedoms"
                 raise ModelError(message(where, element, problem, f"give one number or {nv}"))
-            if np.isnan(array).any() or (finite and not np.isfinite(array).all()) or (array < least).any():
+            if not all(x >= least and (math.isfinite(x) or not finite) for x in array):
                 what_is_right = "finite numbers" if least == -math.inf else "finite numbers of zero or more"
-                raise ModelError(message(where, element, f"{what} is {array.tolist()}", f"give {what_is_right}"))
-            return Vector(array.tolist())
+                raise ModelError(message(where, element, f"{what} is {list(array)}", f"give {what_is_right}"))
+            return Vector(array)
 
         limits = Limits(
             each(lower, "lower limit", least=-math.inf, finite=False),
@@ -189,13 +153,13 @@ class Builder:
                 raise ModelError(message(where, element, problem, "swap or correct them"))
         reference = joint.neutral() if spring_reference is None else spring_reference
         springs = each(stiffness, "stiffness")
-        self._check_springs(joint, springs, element, where)
+        check_springs(joint, springs, element, where)
         self._joints[name] = _Joint(
             name=name,
             joint=joint,
             parent=parent,
             child=child,
-            placement=self._placement(placement, element, where),
+            placement=rigid(placement, element, where),
             where=where,
             armature=each(armature, "armature"),
             damping=each(damping, "damping"),
@@ -210,7 +174,7 @@ class Builder:
 
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
-        self._frames.append((name, link, self._placement(placement, f"frame {name!r}", where), where))
+        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where), where))
         return self
 
     def loop(
@@ -227,8 +191,8 @@ class Builder:
         element = f"loop {name!r}"
         if any(loop[0] == name for loop in self._loops):
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
-        a, b = self._placement(placement_a, element, where), self._placement(placement_b, element, where)
-        self._loops.append((name, self._unit_axes(joint, element, where), link_a, a, link_b, b, where))
+        a, b = rigid(placement_a, element, where), rigid(placement_b, element, where)
+        self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
 
     def angle(self, value: float, element: str, where: str = "") -> float:
@@ -242,7 +206,7 @@ class Builder:
         return right
 
     def pose(self, xyz: Iterable[float], rpy: Iterable[float], element: str, where: str = "") -> Transform:
-        """`qddot.build.pose` with snapped angles."""
+        """`qddot.pose` with snapped angles."""
         return pose(xyz, [self.angle(a, element, where) for a in rpy])
 
     def find(self, severity: str, where: str, element: str, problem: str, fix: str) -> None:
@@ -263,9 +227,9 @@ class Builder:
             holder, T = carrier[name]
             inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
         rows = [above[name] for name in moving]
-        placements = [constant_transform(*_rows(carrier[j.parent][1] @ j.placement)) for j in rows]
+        placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
         ground = _ground()
-        model = Model(
+        return Model(
             name=self.name,
             link_names=(WORLD, *moving),
             joint_names=("", *(j.name for j in rows)),
@@ -287,7 +251,6 @@ class Builder:
             friction_velocity=numbers(self.friction_velocity, 1, "friction_velocity")[0],
             findings=tuple(self.findings),
         )
-        return model
 
     # ---- the tree
 
@@ -313,8 +276,7 @@ class Builder:
         return above
 
     def _missing(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self._links, n=3, cutoff=0.5)
-        return "does not exist" + (f" (near: {', '.join(near)})" if near else "")
+        return "does not exist" + _near(name, self._links)
 
     def _order(self, above: dict[str, _Joint]) -> list[str]:
         """Parents before children, otherwise as declared."""
@@ -333,12 +295,14 @@ class Builder:
         if len(order) < len(self._links):
             done = set(order)
             stuck = next(name for name in self._links if name not in done)
-            ring = [stuck]
-            while (up := above[ring[-1]].parent) not in ring:
-                ring.append(up)
-            ring = ring[ring.index(up) :]
+            trail = {stuck: None}
+            while (up := above[stuck].parent) not in trail:
+                trail[up] = None
+                stuck = up
+            ring = list(trail)[list(trail).index(up) :]
             j = above[ring[0]]
-            problem = "its links form a cycle: " + " <- ".join([*ring, ring[0]][:8])
+            shown = [*ring, ring[0]] if len(ring) < 8 else [*ring[:6], "…", ring[0]]
+            problem = "its links form a cycle: " + " <- ".join(shown)
             raise ModelError(
                 message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop")
             )
@@ -351,31 +315,44 @@ class Builder:
             j = above[name]
             holder, T = carrier[j.parent]
             fixed = j.joint.nv == 0
-            carrier[name] = (holder, constant_transform(*_rows(T @ j.placement))) if fixed else (name, Transform())
+            carrier[name] = (holder, constant(T @ j.placement)) if fixed else (name, Transform())
         return carrier
 
     def _mimics(self, rows: list[_Joint], index: dict[str, int]) -> list[Mimic | None]:
-        out: list[Mimic | None] = []
+        done: dict[str, Mimic] = {}
         for j in rows:
-            factor, offset, at, seen = 1.0, 0.0, j, [j.name]
-            while at.mimic is not None:
-                other, k, o = at.mimic
-                element = f"joint {j.name!r}"
-                if other not in self._joints:
-                    problem = f"it mimics {other!r}, which is no joint"
-                    raise ModelError(message(j.where, element, problem, "name an existing joint"))
-                if other in seen:
-                    problem = "it mimics itself: " + " -> ".join([*seen, other])
-                    raise ModelError(message(j.where, element, problem, "let one joint of the ring be independent"))
-                offset += factor * o
-                factor *= k
-                at = self._joints[other]
-                seen.append(other)
-                if at.joint.nv != 1 or at.joint.nq != 1 or j.joint.nv != 1 or j.joint.nq != 1:
-                    problem = f"it mimics {other!r}, and one of the two has not just one freedom"
-                    raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
-            out.append(None if j.mimic is None else Mimic(index[at.child], factor, offset))
-        return out
+            trail: dict[str, _Joint] = {}
+            at = j
+            while at.mimic is not None and at.name not in done:
+                trail[at.name] = at
+                at = self._followed(at)
+                if at.name in trail:
+                    names = [*trail, at.name]
+                    problem = "it mimics itself: " + " -> ".join(
+                        names if len(names) < 8 else [*names[:6], "…", at.name]
+                    )
+                    fix = "let one joint of the ring be independent"
+                    raise ModelError(message(j.where, f"joint {j.name!r}", problem, fix))
+            end = done.get(at.name, Mimic(index[at.child], 1.0, 0.0))
+            for follower in reversed(trail.values()):
+                _, k, o = follower.mimic  # type: ignore[misc]
+                end = Mimic(end.link, k * end.factor, k * end.offset + o)
+                numbers(end[1:], 2, "the product of mimic factors", follower.where, f"joint {follower.name!r}")
+                done[follower.name] = end
+        return [done.get(j.name) for j in rows]
+
+    def _followed(self, j: _Joint) -> _Joint:
+        """The joint that j names in its mimic."""
+        other = j.mimic[0] if j.mimic else ""
+        element = f"joint {j.name!r}"
+        if other not in self._joints:
+            near = _near(other, self._joints)
+            raise ModelError(message(j.where, element, f"it mimics {other!r}, which is no joint{near}", "name a joint"))
+        followed = self._joints[other]
+        if any(x.joint.nv != 1 or x.joint.nq != 1 for x in (j, followed)):
+            problem = f"it mimics {other!r}, and one of the two has not just one freedom"
+            raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
+        return followed
 
     def _resolve(
         self, name: str, carrier: dict[str, tuple[str, Transform]], index: dict[str, int], element: str, where: str
@@ -394,7 +371,7 @@ class Builder:
                 raise ModelError(message(where, element, "a link or frame of this name exists", "rename it"))
             taken.add(name)
             i, T = self._resolve(link, carrier, index, element, where)
-            merged.append(Frame(name, i, constant_transform(*_rows(T @ placement))))
+            merged.append(Frame(name, i, constant(T @ placement)))
         return tuple(merged)
 
     def _frozen_loops(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Loop, ...]:
@@ -406,7 +383,7 @@ class Builder:
             if a == b:
                 problem = f"its links {link_a!r} and {link_b!r} do not move against each other"
                 raise ModelError(message(where, element, problem, "close the loop between two moving links"))
-            placed = constant_transform(*_rows(A @ T_a)), constant_transform(*_rows(B @ T_b))
+            placed = constant(A @ T_a), constant(B @ T_b)
             loops.append(Loop(name, joint, a, placed[0], b, placed[1]))
         return tuple(loops)
 
@@ -422,86 +399,13 @@ class Builder:
             also = f" (first at {first})" if first else ""
             raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
 
-    def _placement(self, T: Transform | None, element: str, where: str) -> Transform:
-        if T is None:
-            return Transform()
-        if not isinstance(T, Transform):
-            fix = "use qddot.pose(xyz=…, rpy=…) or a qddot Transform"
-            raise ModelError(message(where, element, f"its placement is a {type(T).__name__}", fix))
-        rows = np.array(T.R.rows, dtype=float)
-        numbers(T.p, 3, "placement", where, element)
-        numbers(rows, 9, "placement", where, element)
-        if abs(rows @ rows.T - np.eye(3)).max() > _UNIT_TOLERANCE or np.linalg.det(rows) < 0:
-            problem = "the rotation of its placement is not orthogonal and right-handed"
-            raise ModelError(message(where, element, problem, "give a rotation matrix"))
-        return constant_transform(*_rows(T))
 
-    def _unit_axes(self, joint: Joint, element: str, where: str) -> Joint:
-        if not isinstance(joint, Joint):
-            fix = "give one of qddot.joints, such as Revolute((0, 0, 1))"
-            raise ModelError(message(where, element, f"{joint!r} is no joint", fix))
-        for attribute in ("axis", "first", "second"):
-            if hasattr(joint, attribute):
-                axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
-                length = math.sqrt(sum(x * x for x in axis))
-                if length < 1e-6:
-                    raise ModelError(message(where, element, f"its axis is {axis}", "give an axis that is not zero"))
-                unit = axis if length == 1.0 else tuple(x / length for x in axis)
-                if abs(length - 1.0) > 1e-3:
-                    self.find("note", where, element, f"its axis {axis} is not of unit length", "it was normalized")
-                joint = dataclasses.replace(joint, **{attribute: unit})  # type: ignore[type-var]
-        if hasattr(joint, "pitch"):
-            numbers(joint.pitch, 1, "pitch", where, element)
-        if hasattr(joint, "sequence"):
-            letters = joint.sequence
-            ok = len(letters) == 3 and set(letters) <= set("xyz") and letters[0] != letters[1] != letters[2]
-            if not ok:
-                fix = "give three letters, no two equal in a row, such as 'xyz'"
-                raise ModelError(message(where, element, f"its sequence is {letters!r}", fix))
-        return joint
-
-    def _check_springs(self, joint: Joint, stiffness: Vector, element: str, where: str) -> None:
-        groups = {Spherical: ((0, 1, 2),), Free: ((0, 1, 2), (3, 4, 5)), Planar: ((0, 1),)}.get(type(joint), ())
-        for group in groups:
-            if len({stiffness[k] for k in group}) > 1:
-                problem = f"its stiffness {list(stiffness)} differs between directions that turn into each other"
-                raise ModelError(message(where, element, problem, "give these directions one stiffness"))
-
-    def _inertia_matrix(self, inertia: Any, element: str, where: str) -> Mat:
-        size = 0 if inertia is None else np.size(inertia)
-        if size == 0:
-            flat: tuple[float, ...] = (0.0,) * 6
-        elif size == 6:
-            flat = numbers(inertia, 6, "inertia", where, element)
-        else:
-            full = np.array(numbers(inertia, 9, "inertia", where, element)).reshape(3, 3)
-            if abs(full - full.T).max() > 1e-9 * max(1e-300, abs(full).max()):
-                problem = f"its inertia {full.tolist()} is not symmetric"
-                raise ModelError(message(where, element, problem, "give a symmetric matrix"))
-            flat = (full[0, 0], full[0, 1], full[0, 2], full[1, 1], full[1, 2], full[2, 2])
-        xx, xy, xz, yy, yz, zz = (float(x) for x in flat)
-        return ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
-
-    def _check_inertia(self, I_c: Mat, mass: float, element: str, where: str) -> None:
-        a, b, c = np.linalg.eigvalsh(np.array(I_c)).tolist()
-        slack = 1e-6 * max(abs(a), abs(c))
-        moments = f"principal moments {a:.4g}, {b:.4g}, {c:.4g}"
-        if a < -slack:
-            fix = "correct the inertia; the mass matrix may not be positive"
-            self.find("warning", where, element, f"its inertia is not positive: {moments}", fix)
-        elif a + b < c - slack:
-            fix = "no body has such an inertia; correct it"
-            self.find("warning", where, element, f"its inertia violates the triangle inequality: {moments}", fix)
-        if mass == 0.0 and c > 0.0:
-            fix = "give it a mass or remove its inertia"
-            self.find("warning", where, element, "it has an inertia but no mass", fix)
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known)[:2000], n=3, cutoff=0.5)  # the search takes long on more
+    return f" (near: {', '.join(near)})" if near else ""
 
 
 _DECLARE = "declare the link or correct the name"
-
-
-def _rows(T: Transform) -> tuple[Mat, Vec]:
-    return T.R.rows, T.p
 
 
 def _ground() -> _Joint:

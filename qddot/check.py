@@ -1,4 +1,4 @@
-"""The identities that dynamics must satisfy, evaluated on one robot: what `qddot check` runs and what nobody can argue with.
+"""The identities that dynamics must satisfy, evaluated on one robot: what `qddot check` runs.
 
 Each is computed along two independent ways. Derivatives are complex steps through `integrate`, exact to rounding.
 """
@@ -119,7 +119,7 @@ def brute_force_mass_matrix(robot: Robot, q: Array) -> Array:
 
 def dense(G: Inertia) -> Array:
     """The 6×6 matrix of Kim (20)."""
-    h = np.array(skew(G.h))
+    h: Array = np.array(skew(G.h))
     return np.block([[np.array(G.I), h], [h.T, G.m * np.eye(3)]])
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from qddot import __version__, robots
 from qddot.check import Identity, identities
 from qddot.errors import Finding, QddotError, QddotWarning
-from qddot.robot import Robot, load
+from qddot.loading import load
+from qddot.robot import Robot
 
 Item = TypeVar("Item")
 
@@ -68,7 +69,7 @@ def _load(options: argparse.Namespace) -> Robot:
     return load(options.file, floating_base=options.floating_base, snap=options.snap)
 
 
-# ---- info --------------------------------------------------------------------------------------------------------------
+# ---- info ----------------------------------------------------------------------------------------------------------
 
 
 def _info(options: argparse.Namespace) -> int:
@@ -163,7 +164,7 @@ def _findings(findings: Iterable[Finding]) -> Iterator[str]:
         yield f"{finding.severity}: {finding}"
 
 
-# ---- check -------------------------------------------------------------------------------------------------------------
+# ---- check ---------------------------------------------------------------------------------------------------------
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -196,7 +197,7 @@ def _table(results: Sequence[Identity]) -> Iterator[str]:
         yield f"  {'ok  ' if r.holds else 'FAIL'}  {r.name:<50} {r.error:8.1e}  (allowed {r.allowed:.1e})"
 
 
-# ---- demo --------------------------------------------------------------------------------------------------------------
+# ---- demo ----------------------------------------------------------------------------------------------------------
 
 
 def _demo(options: argparse.Namespace) -> int:

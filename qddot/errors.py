@@ -16,7 +16,7 @@ class QddotError(Exception):
 
 
 class ModelError(QddotError, ValueError):
-    """A mechanism that cannot be: unknown parts, two parents, a negative mass. Names the part and, from a file, the line."""
+    """A mechanism that cannot be: unknown parts, two parents, a negative mass. Names the part and its line."""
 
 
 class FileError(ModelError):

@@ -1,10 +1,10 @@
 """The joints: one small class a kind.
 
 A joint of nv freedoms and nq coordinates has the motion T(q) of its child frame in its parent frame, the map S(q) from
-joint velocity to relative twist in the child's frame, S v = T⁻¹Ṫ (Kim (37)), and the bias Ṡ v. Velocities are the rates
-of the coordinates except for the quaternion spherical, the free and the planar joint, whose velocity is a body twist and
-whose S is constant. `integrate(q, v)` moves along v for a unit of time; `difference` is its inverse. A spring pulls along
-`displacement`, the gradient of half its own square.
+joint velocity to relative twist in the child's frame, S v = T⁻¹Ṫ (Kim (37)), and the bias Ṡ v. Velocities are the
+rates of the coordinates except for the quaternion spherical, the free and the planar joint, whose velocity is a body
+twist and whose S is constant. `integrate(q, v)` moves along v for a unit of time; `difference` is its inverse. A spring
+pulls along `displacement`, the gradient of half its own square.
 """
 
 from __future__ import annotations

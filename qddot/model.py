@@ -181,7 +181,7 @@ class Model:
 
     @property
     def base_acceleration(self) -> Motion:
-        """Gravity as an acceleration of the base, (0, -g). Kim footnote 6 as corrected; Featherstone & Orin after (5)."""
+        """Gravity as an acceleration of the base, (0, -g). Kim footnote 6 (errata K5), Featherstone & Orin 3.1."""
         g = self.gravity
         return Motion(ZERO, (-g[0], -g[1], -g[2]))
 

@@ -1,4 +1,4 @@
-"""The facade: a model with the algorithms as methods, and the ways to get one.
+"""The facade: a model with the algorithms as methods.
 
 Every method takes one state, `(nq,)` and `(nv,)`, or any leading batch axes, which broadcast. Names and shapes are
 checked here; the mathematics is in `qddot.algorithms`, which anybody may call directly.
@@ -9,20 +9,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import build, robots
 from qddot.algorithms import articulated_body, composite_body, coriolis, energy, kinematics, newton_euler
 from qddot.algorithms.operational_space import operational_space
 from qddot.algorithms.passive import passive_forces
-from qddot.errors import FileError, Finding, InputError, QddotWarning, SingularMassMatrixError, message, unknown
+from qddot.errors import Finding, InputError, SingularMassMatrixError
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import stack
@@ -230,8 +227,8 @@ class Robot:
     def jacobian(self, q: ArrayLike, frame: str, reference: str = "body") -> Array:
         """J with twist = J v: (..., 6, nv), angular first.
 
-        `reference` says in whose coordinates: "body" the frame's own, "world" the world's axes and origin, "aligned" the
-        world's axes at the frame's origin.
+        `reference` says in whose coordinates: "body" the frame's own, "world" the world's axes and origin, "aligned"
+        the world's axes at the frame's origin.
         """
         x, f = self._q(q), self.model.frame(frame)
         J = _batched(2, kinematics.jacobian(self.model, x, f), x)
@@ -347,7 +344,8 @@ class Robot:
         if self.massless_joints:
             names = ", ".join(repr(n) for n in self.massless_joints)
             raise SingularMassMatrixError(
-                f"robot {self.name!r} has a singular mass matrix: joint {names} moves nothing that has mass or inertia; "
+                f"robot {self.name!r} has a singular mass matrix: "
+                f"joint {names} moves nothing that has mass or inertia; "
                 f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
             )
         try:
@@ -423,120 +421,3 @@ class _Index(Mapping[str, int | slice]):
 def _homogeneous(T: Transform) -> list[Any]:
     """Kim (3), row by row."""
     return [x for row, p in zip(T.R.rows, T.p, strict=True) for x in (*row, p)] + [0.0, 0.0, 0.0, 1.0]
-
-
-# ---- getting a robot ---------------------------------------------------------------------------------------------------
-
-
-class Builder(build.Builder):
-    """`qddot.build.Builder` that also hands out the finished robot."""
-
-    def robot(self) -> Robot:
-        """The finished robot."""
-        return Robot(self.model())
-
-
-def load(
-    source: str | os.PathLike[str],
-    *,
-    floating_base: bool = False,
-    package_dirs: Sequence[str] = (),
-    passive_forces: bool = True,
-    snap: bool | float = False,
-    own_joints: Mapping[str, Callable[..., Any]] | None = None,
-) -> Robot:
-    """A robot from a file (URDF, MJCF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
-
-    `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False` leaves
-    out joint damping, friction and springs; `snap` sets angles within 1e-5 (or that many) radians of a multiple of π/2 to
-    it and reports each; `own_joints` gives the functions of a saved robot's own joints.
-    """
-    tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
-    model = _read(source, floating_base, package_dirs, tolerance, own_joints)
-    serious = [f for f in model.findings if f.severity != "note"]
-    if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
-        more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
-        text = "\n  ".join(str(f) for f in serious[:3])
-        warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
-    return Robot(model if passive_forces else model.without_passive_forces())
-
-
-def _read(
-    source: str | os.PathLike[str],
-    floating_base: bool,
-    package_dirs: Sequence[str],
-    snap: float,
-    own_joints: Mapping[str, Callable[..., Any]] | None,
-) -> Model:
-    path = Path(source)
-    if isinstance(source, str) and source in robots.NAMES:
-        _only_urdf(str(source), floating_base)
-        return robots.build(source).model()
-    if not path.exists():
-        if path.suffix == "" and os.sep not in str(source):
-            raise unknown("robot or file", str(source), robots.NAMES, "qddot")
-        raise FileError(message(str(source), "file", "it does not exist", "check the path"))
-    kind = _format_of(path)
-    if kind == "urdf":
-        from qddot.formats import urdf
-
-        return urdf.read(path, floating_base=floating_base, package_dirs=package_dirs, snap=snap).model()
-    _only_urdf(str(source), floating_base)
-    if kind == "mjcf":
-        from qddot.formats import mjcf
-
-        return mjcf.read(path, snap=snap).model()
-    if kind == "dh":
-        from qddot.formats import dh
-
-        return dh.read(path, snap=snap).model()
-    from qddot.formats import native
-
-    return native.read(path, own_joints=own_joints)
-
-
-def _only_urdf(source: str, floating_base: bool) -> None:
-    if floating_base:
-        fix = "leave out floating_base=; this kind of file says itself what its base is"
-        raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
-
-
-_FORMATS = {".urdf": "urdf", ".mjcf": "mjcf", ".csv": "dh", ".toml": "dh", ".json": "native", ".qddot": "native"}
-
-
-def _format_of(path: Path) -> str:
-    """By the file's ending, and for .xml by its first element."""
-    kind = _FORMATS.get(path.suffix.lower())
-    if kind is not None:
-        return kind
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(65536)
-        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf")):
-            if mark in head:
-                return found
-    endings = ", ".join(sorted(_FORMATS)) + " or .xml"
-    raise FileError(
-        message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}")
-    )
-
-
-def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:
-    """A robot from a DH table: rows with alpha, a, theta, d, kind, mass, com, inertia (about the com)."""
-    from qddot.formats import dh
-
-    return Robot(dh.from_rows(rows, convention=convention, **options).model())
-
-
-def chain(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
-    """A chain of n links: regular without rng, random with one."""
-    from qddot.robots import generators
-
-    return Robot(generators.chain(n, rng=rng, **options).model())
-
-
-def random_tree(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
-    """A random tree of n links over all kinds of joints."""
-    from qddot.robots import generators
-
-    return Robot(generators.random_tree(n, rng=rng, **options).model())

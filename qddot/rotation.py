@@ -1,7 +1,7 @@
 """Three-vectors, 3×3 blocks and rotations: what `spatial` is built from.
 
-Vectors are tuples of scalars and matrices tuples of rows, so that any kind of scalar can stand in them. A rotation about
-a coordinate axis is a type of its own that knows its zeros. Kim 2012, section 1.1.
+Vectors are tuples of scalars and matrices tuples of rows, so that any kind of scalar can stand in them. A rotation
+about a coordinate axis is a type of its own that knows its zeros. Kim 2012, section 1.1.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def symmetric(A: Mat) -> Mat:
     return (A[0], (A[0][1], A[1][1], A[1][2]), (A[0][2], A[1][2], A[2][2]))
 
 
-# ---- rotations -------------------------------------------------------------------------------------------------------
+# ---- rotations -----------------------------------------------------------------------------------------------------
 
 
 class Rotation:
@@ -101,7 +101,7 @@ class Rotation:
 
 
 class AxisRotation(Rotation):
-    """A rotation about one coordinate axis, by its cosine and sine: two thirds of the products of a dense one vanish."""
+    """A rotation about one coordinate axis, by its cosine and sine: four products a vector instead of nine."""
 
     __slots__ = ("axis", "c", "s")
 
@@ -171,7 +171,7 @@ def rotation_quaternion(R: Rotation) -> tuple[Scalar, Scalar, Scalar, Scalar]:
     return (best[0] / norm, best[1] / norm, best[2] / norm, best[3] / norm)
 
 
-# ---- exponential and logarithm ------------------------------------------------------------------------
+# ---- exponential and logarithm -------------------------------------------------------------------------------------
 
 _SERIES_BELOW = 1.0  # in the square of the angle; above it the closed forms lose less than two bits
 
@@ -230,7 +230,7 @@ def log_rotation(R: Rotation) -> Vec:
     return log_quaternion(*rotation_quaternion(R))
 
 
-# ---- quaternions, scalar last ------------------------------------------------------------------------------------------
+# ---- quaternions, scalar last --------------------------------------------------------------------------------------
 
 Quaternion = tuple[Scalar, Scalar, Scalar, Scalar]
 

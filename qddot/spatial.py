@@ -48,7 +48,7 @@ from qddot.rotation import (
 )
 from qddot.scalars import Scalar, less, where
 
-# ---- transforms ------------------------------------------------------------------------------------------------------
+# ---- transforms ----------------------------------------------------------------------------------------------------
 
 
 class Transform:
@@ -118,7 +118,7 @@ class Product(Transform):
         return Transform() @ self @ other
 
 
-# ---- velocities and forces -------------------------------------------------------------------------------------------
+# ---- velocities and forces -----------------------------------------------------------------------------------------
 
 
 class Motion(NamedTuple):
@@ -235,7 +235,7 @@ def ad_T(V: Motion, F: Force) -> Force:
     return Force(add(cross(F.m, V.w), cross(F.f, V.v)), cross(F.f, V.w))
 
 
-# ---- inertias --------------------------------------------------------------------------------------------------------
+# ---- inertias ------------------------------------------------------------------------------------------------------
 
 
 class Inertia(NamedTuple):
@@ -315,7 +315,7 @@ def articulated_seen(T: Transform, A: ArticulatedInertia) -> ArticulatedInertia:
     return ArticulatedInertia(I, H, M)
 
 
-# ---- exponential and logarithm ---------------------------------------------------------------------------------------
+# ---- exponential and logarithm -------------------------------------------------------------------------------------
 
 
 def exp(xi: Motion) -> Transform:

@@ -25,15 +25,18 @@ MAY_IMPORT = {
     "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
     "joint_space": {"blocks", "scalars"},
     "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "errors"},
-    "build": {"model", "joints", "blocks", "spatial", "rotation", "errors"},
+    "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
+    "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "algorithms": {"model", "blocks", "spatial", "rotation", "scalars", "joints"},
-    "formats": {"build", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
-    "robots": {"build", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
+    "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
+    "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
-    "robot": {"algorithms", "build", "formats", "robots", "model", "joints", "spatial", "errors", "scalars"},
+    "robot": {"algorithms", "formats", "model", "joints", "spatial", "errors", "scalars"},
+    "loading": {"robot", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "algorithms", "spatial", "rotation"},
-    "cli": {"robot", "check", "robots", "errors", ""},
-    "": {"robot", "build", "model", "spatial", "errors"},
+    "cli": {"loading", "robot", "check", "robots", "errors", ""},
+    "__main__": {"cli"},
+    "": {"loading", "robot", "parts", "model", "joints", "spatial", "errors"},
 }
 
 
@@ -54,8 +57,10 @@ def imported_rooms(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [node.module or ""]
             if node.module == "qddot":
-                names = [f"qddot.{a.name}" if (PACKAGE / a.name).exists() or (PACKAGE / f"{a.name}.py").exists() else "qddot"
-                         for a in node.names]
+                names = [
+                    f"qddot.{a.name}" if (PACKAGE / a.name).exists() or (PACKAGE / f"{a.name}.py").exists() else "qddot"
+                    for a in node.names
+                ]
         else:
             continue
         for name in names:
@@ -101,11 +106,17 @@ def test_algorithms_cite_their_source(path):
     assert CITATION.search(ast.get_docstring(ast.parse(path.read_text())) or ""), f"{path.name} cites nothing"
 
 
-BUDGETS = {"rotation.py": 300, "spatial.py": 360, "joints.py": 500, "build.py": 520, "robot.py": 540}
+# Lines a file may have where 400 are not enough, and why it is one file all the same.
+BUDGETS = {
+    "joints.py": 500,  # thirteen kinds that are read side by side
+    "build.py": 430,  # half of it is the signatures and docstrings of Builder
+    "robot.py": 440,  # one short method a function, all alike
+    "urdf.py": 560,  # the format and its dirt
+    "mjcf.py": 560,  # the format and what of it is left out
+}
 
 
 def test_budgets():
-    """Lines a file may have: 400, and where it may have more the decision to allow it is this table."""
     for path in PACKAGE.rglob("*.py"):
         lines = len(path.read_text().splitlines())
         assert lines <= BUDGETS.get(path.name, 400), f"{path.name} has {lines} lines"

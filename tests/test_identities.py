@@ -265,7 +265,7 @@ def test_batches_are_loops(robot):
 
 
 def test_six_freedoms_between_links_stay_accurate():
-    """Errata section 7: through a joint of six freedoms the general formula subtracts equal numbers and loses digits."""
+    """Errata section 7: through a joint of six freedoms the general formula subtracts equal numbers."""
     for seed in range(20):
         model = random_tree(6, rng=seed, kinds=("free", "revolute")).model()
         zero = tuple(Vector((0.0,) * len(a)) for a in model.armature)

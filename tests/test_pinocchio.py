@@ -1,11 +1,10 @@
 """Every URDF of example-robot-data against Pinocchio: fixed and floating base, twenty random states each.
 
 Pinocchio takes mimic joints for independent ones; its results are brought to qddot's freedoms by the constant map G of
-`qddot.conventions`. Where that does not define the answer (accelerations of a robot with mimic joints) or where Pinocchio
-returns NaN (joints that move no mass), the project's own brute force, Σ JᵀIJ with dense matrices, is the judge.
+`qddot.conventions`. Where that does not define the answer (accelerations of a robot with mimic joints) or where
+Pinocchio returns NaN (joints that move no mass), the project's own brute force, Σ JᵀIJ with dense matrices, judges.
 """
 
-import functools
 import sysconfig
 import warnings
 from pathlib import Path
@@ -23,8 +22,15 @@ ROBOTS = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-ro
 URDFS = sorted(ROBOTS.rglob("*.urdf"))
 STATES = 20
 
-# 1e-9 relative to the largest entry of the quantity; some thousand operations on numbers whose parts are up to 1e4 times
-# the result leave 1e-12, so there is room for the order of operations and none for a mistake.
+# Three files are broken; Pinocchio refuses the last two as well, and ignores the mimic of the first.
+REFUSED = {
+    "alex_psyonic_hands.urdf": r"urdf:1037: joint 'Left_index_q2' <mimic>: it mimics 'index_q1', which is no joint",
+    "falcon.urdf": r"urdf:182: joint 'top_propeller_joint': its child link 'Z_propeller' does not exist",
+    "ur3.urdf": r"urdf:6: robot: it has no <link>",
+}
+
+# 1e-9 relative to the largest entry of the quantity; some thousand operations on numbers whose parts are up to 1e4
+# times the result leave 1e-12, so there is room for the order of operations and none for a mistake.
 TOLERANCE = 1e-9
 # What passes through M⁻¹ is rounded in proportion to the condition of M: 1e-16 a unit, some tens of units of work.
 PER_CONDITION = 1e-14
@@ -56,11 +62,6 @@ class Case:
         return conventions.from_pinocchio_tau(*self.layout, self.q, rows)
 
 
-@functools.lru_cache(maxsize=2)
-def case(path: Path, floating: bool) -> Case:
-    return Case(path, floating)
-
-
 def close(ours, theirs, tolerance: float = TOLERANCE) -> None:
     scale = max(1.0, np.max(np.abs(theirs), initial=0.0))
     assert np.max(np.abs(np.asarray(ours) - theirs), initial=0.0) <= tolerance * scale
@@ -73,7 +74,11 @@ def test_all_files_are_here():
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
 @pytest.mark.parametrize("path", URDFS, ids=lambda p: f"{p.parent.parent.name}-{p.stem}")
 def test_robot(path, floating):
-    c = case(path, floating)
+    if path.name in REFUSED:
+        with pytest.raises(qddot.FileError, match=REFUSED[path.name]):
+            qddot.load(path, floating_base=floating)
+        return
+    c = Case(path, floating)
     inverse_dynamics(c)
     mass_matrix(c)
     forward_dynamics(c)

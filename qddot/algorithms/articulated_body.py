@@ -135,7 +135,7 @@ def accelerations_from_rest(
     model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any
 ) -> NDArray[Any]:
     """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
-    I_A, U, Psi = inertias
+    _, U, Psi = inertias
     tau, a = model.velocities(tau), model.joint_vector()
     B, Vdot = [-1.0 * F for F in model.external(None)], model.per_link()
     Vdot[0] = zero_motion()

@@ -7,8 +7,8 @@ only when all joints of g have been met. Until then y_g is carried inward as an 
     τ_g = N_gᵀ V̇_i + Σ_h E_gh y_h + e_g               the equation of coordinate g, collected so far
 
 Crossing a joint substitutes V̇_i = X V̇_p + η + S q̈_i in both. An ordinary joint is eliminated at once, as in Kim's
-Table 3; a group is eliminated at the first link that carries all its joints, by the same algebra with N_g in the place of
-Î S and E_gg in the place of SᵀÎS. With no shared coordinate this is Table 3. Cost: O(n · groups open at a time).
+Table 3; a group is eliminated at the first link that carries all its joints, by the same algebra with N_g in the
+place of Î S and E_gg in the place of SᵀÎS. With no shared coordinate this is Table 3. Cost: O(n · open groups).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _accelerate(sub: _Subtree, equations: _Equations, eta: Motion) -> None:
 
 
 def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, tau: Vector) -> Solve:
-    """Eliminates an ordinary joint: Table 3, and its effect on the open groups. Returns how to find its acceleration."""
+    """Eliminates an ordinary joint as Table 3 does, also from the open groups. Returns how to find its acceleration."""
     U = apply(sub.I, S)
     Psi: Matrix = S.T.on(U).add_diagonal(model.armature[i]).inverse()
     u, c = tau - S.T @ sub.B, {g: S.T @ N for g, N in sub.N.items()}

@@ -31,7 +31,7 @@ def kinetic_energy(model: Model, q: Any, v: Any) -> Scalar:
 
 
 def potential_energy(model: Model, q: Any) -> Scalar:
-    """-Σ m g·c of the moving links and ½ k displacement² of the springs: the passive and gravity forces are its slope."""
+    """-Σ m g·c of the moving links and ½ k displacement² of the springs: gravity and spring forces are its slope."""
     T_W, x = link_poses(model, q), model.coordinates(q)
     total: Scalar = 0.0
     for i, _ in model.outward():

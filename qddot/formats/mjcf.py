@@ -1,0 +1,521 @@
+"""MJCF -> Builder: MuJoCo's own compiler reads the file, and its tables become links, joints, frames and loops.
+
+MuJoCo is the optional extra `qddot[mjcf]`. The order of bodies and joints is kept, and q of a hinge or slide is
+MuJoCo's qpos; `qddot.conventions` converts the rest. A joint whose anchor is not the body's origin has its link frame
+at the anchor, and several joints on a body become a chain of massless links; in both cases the body's own frame is
+known by the body's name. What qddot does not compute (tendons, fluids, flexes, …) is left out, and each such element
+is a finding.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from qddot.build import WORLD, Builder
+from qddot.errors import FileError, message
+from qddot.formats import xml
+from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical
+from qddot.parts import cos_sin
+from qddot.rotation import (
+    EYE,
+    ZERO,
+    AxisRotation,
+    Rotation,
+    Vec,
+    axis_angle,
+    quaternion_rotation,
+    quaternion_unit,
+    scale,
+    sub,
+)
+from qddot.spatial import Transform
+
+_MOST_COPIES = 20_000  # of one element by replicate, composite or flexcomp: more keeps MuJoCo busy for minutes
+_COPIERS = ("replicate", "composite", "flexcomp")
+_ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the freedoms of MuJoCo's free joint in qddot's order
+
+# What MuJoCo's compiler complains of, and what a person can do about it. The first that matches is said.
+_FIXES = (
+    ("opening file|not found in VFS", "put the file there, or correct its name and the compiler's meshdir or assetdir"),
+    ("bad format|too large|invalid number", "write plain finite numbers, separated by spaces"),
+    ("too much data|enough data", "give as many numbers as the attribute takes"),
+    ("unrecognized attribute", "remove the attribute or correct its name"),
+    ("unrecognized element|Unrecognized XML", "remove the element or correct its name"),
+    ("invalid keyword", "use one of the words that MJCF knows for this attribute"),
+    ("repeated name", "rename one of the two"),
+    ("unknown", "declare what is named, or correct the name"),
+    (
+        "mass and inertia of moving",
+        "give the body a geom with mass, or an <inertial> with positive mass and diaginertia",
+    ),
+    ("A \\+ B >= C|eigenvalues", "correct the inertia: no body has such moments"),
+    ("range\\[0\\]", "give the smaller limit first"),
+    ("axis too small", "give an axis that is not zero"),
+    ("zero quaternion", "give a quaternion that is not zero, such as 1 0 0 0"),
+    ("top level", "put the body directly into <worldbody>, or use other joints"),
+    ("more than 6 dofs|followed by rotation", "give the body fewer joints, or put a body in between"),
+    ("DEPTH", "give a model of ordinary shape"),
+)
+_ANY_FIX = "correct it as the XML reference of MuJoCo asks"
+
+
+def read(source: str | os.PathLike[str], *, text: str | None = None, snap: float = 0.0) -> Builder:
+    """Reads the file `source`, or `text` that came from there and includes no other file.
+
+    With `snap`, a roll, pitch or yaw that misses a multiple of π/2 by less than that many radians is set to it.
+    """
+    file, root = xml.load(source, text)
+    mujoco = _mujoco(file)
+    included = _check_tree(file, root)
+    unplaced = f"{file} or a file it includes" if included else file
+    compiled, places, name, remarks = _compile(mujoco, file, root, text, unplaced)
+    builder = Builder(name or Path(file).stem or "mjcf", snap=snap)
+    for remark in dict.fromkeys(" ".join(remark.split()) for remark in remarks):  # some come by both ways
+        builder.find("note", file, "MuJoCo", remark, "see whether it matters")
+    _Translation(mujoco, compiled, places, builder).run()
+    return builder
+
+
+def _mujoco(file: str) -> Any:
+    try:
+        import mujoco
+    except ImportError:
+        fix = 'install it with: pip install "qddot[mjcf]"'
+        problem = "MJCF is read by MuJoCo's compiler, which is not installed"
+        raise FileError(message(file, "file", problem, fix)) from None
+    return mujoco
+
+
+# ---- before MuJoCo sees the file -----------------------------------------------------------------------------------
+
+
+def _check_tree(file: str, root: xml.Element) -> bool:
+    """Refuses what MuJoCo would take in silence or choke on, in the file and those it includes; says if it has any."""
+    if root.tag != "mujoco":
+        fix = "load URDF with its own reader" if root.tag == "robot" else "give an MJCF file: its root is <mujoco>"
+        raise FileError(message(f"{file}:{root.line}", f"<{root.tag}>", "the root element is not <mujoco>", fix))
+    known, waiting, folder = {os.path.abspath(file)}, [(file, root)], os.path.dirname(file)
+    while waiting:
+        name, top = waiting.pop()
+        _check_values(name, top)
+        for element, _ in _walk(top):
+            path = os.path.join(folder, element.attributes.get("file", ""))
+            is_text = element.tag == "include" or (element.tag == "model" and path.endswith(".xml"))
+            if is_text and os.path.isfile(path) and os.path.abspath(path) not in known:
+                known.add(os.path.abspath(path))
+                waiting.append(xml.load(path))
+    return len(known) > 1
+
+
+def _walk(root: xml.Element) -> Iterator[tuple[xml.Element, int]]:
+    """Every element, and how many copies of it the file asks for."""
+    waiting = [(root, 1)]
+    while waiting:
+        element, copies = waiting.pop()
+        if element.tag in _COPIERS:
+            counts = re.findall(r"\d+", element.attributes.get("count", ""))[:3]
+            copies *= max(1, math.prod(max(1, int(c[:18])) for c in counts))
+        yield element, copies
+        waiting.extend((child, copies) for child in reversed(element.children))
+
+
+def _check_values(file: str, root: xml.Element) -> None:
+    names = {element.attributes.get("name") for element, _ in _walk(root)}
+    for element, copies in _walk(root):
+        where, tag = f"{file}:{element.line}", f"<{element.tag}>"
+        if copies > _MOST_COPIES:
+            problem = f"it asks for {copies:,} copies"
+            raise FileError(message(where, tag, problem, f"ask for at most {_MOST_COPIES:,}"))
+        for attribute, value in element.attributes.items():
+            if attribute != "name" and value not in names and _not_finite(value):
+                raise FileError(message(where, tag, f"{attribute} is {value!r}", "give finite numbers"))
+
+
+def _not_finite(value: str) -> bool:
+    """Whether a value is a list of numbers with a NaN or an infinity among them."""
+    if not re.search("nan|inf", value, re.IGNORECASE):
+        return False
+    try:
+        return not all(math.isfinite(float(word)) for word in value.split())
+    except ValueError:
+        return False
+
+
+# ---- MuJoCo's compiler ---------------------------------------------------------------------------------------------
+
+_Places = dict[tuple[str, int], str]
+
+
+def _compile(
+    mujoco: Any, file: str, root: xml.Element, text: str | None, unplaced: str
+) -> tuple[Any, _Places, str, list[str]]:
+    """The compiled model, where its parts stand, its name, and what MuJoCo remarked on the way.
+
+    `unplaced` is said of parts that MuJoCo knows no line of, such as those from included files.
+    MuJoCo's remarks come by two ways, Python's warnings and a callback that would otherwise print and write a log file.
+    """
+    remarks: list[str] = []
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(remarks.append)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if text is None:
+                spec = mujoco.MjSpec.from_file(file)
+            else:
+                spec = mujoco.MjSpec.from_string(text)
+                spec.modelfiledir = os.path.dirname(file)
+            compiled = spec.compile()
+    except (ValueError, mujoco.FatalError) as error:
+        raise _explained(str(error), file, root, unplaced) from None
+    finally:
+        mujoco.set_mju_user_warning(before)
+    remarks += [str(w.message) for w in caught]
+    places: _Places = {}
+    tables = {"body": spec.bodies, "joint": spec.joints, "site": spec.sites, "equality": spec.equalities}
+    for kind, parts in tables.items():
+        for part in parts:
+            line = re.fullmatch(r"line ([1-9]\d*)", part.info)
+            places[kind, part.id] = f"{file}:{line[1]}" if line else unplaced
+    name = "" if spec.modelname == "MuJoCo Model" else spec.modelname
+    places["file", 0] = unplaced
+    return compiled, places, name, remarks
+
+
+def _explained(error: str, file: str, root: xml.Element, unplaced: str) -> FileError:
+    """MuJoCo's complaint in the form that all errors about models have."""
+    said, _, rest = " ".join(error.split()).partition(" Element ")
+    said = re.sub(r"^(XML )?(Error: )*|ErrorID=\S+ \S+ ", "", said).rstrip(": ")
+    line = re.search(r"[Ll]ine (?:number=)?([1-9]\d*)", f"{rest} {said}")
+    element = re.search(r"^(?:name )?'([^']*)'", rest)
+    attribute = re.search(r"attribute:? '([^']*)'", said)
+    if line and attribute:
+        here = (e.attributes.get(attribute[1]) for e, _ in _walk(root) if e.line == int(line[1]))
+        said += next((f" ({attribute[1]} is {value!r})" for value in here if value is not None), "")
+    fix = next((fix for pattern, fix in _FIXES if re.search(pattern, error)), _ANY_FIX)
+    where = f"{file}:{line[1]}" if line else unplaced
+    return FileError(message(where, f"element {element[1]!r}" if element and element[1] else "element", said, fix))
+
+
+# ---- the tables of MuJoCo as calls of the Builder ------------------------------------------------------------------
+
+
+class _Translation:
+    """One compiled model on its way into a Builder."""
+
+    def __init__(self, mujoco: Any, compiled: Any, places: _Places, builder: Builder) -> None:
+        self.mujoco, self.m, self.places, self.b = mujoco, compiled, places, builder
+        self.bodies = self._names("body", compiled.nbody)
+        self.joints = self._names("joint", compiled.njnt)
+        self.sites = self._names("site", compiled.nsite)
+        self.link_names = {WORLD, *self.bodies}
+        self.joint_names = set(self.joints)
+        # for each body: the link that carries it, the body's frame there, and the nearest body up the tree that moves
+        self.at: list[tuple[str, Transform]] = [(WORLD, Transform())]
+        self.mover = [0]
+        self.driven = self._driven_joints()
+
+    def run(self) -> None:
+        flags, off = self.m.opt.disableflags, self.mujoco.mjtDisableBit
+        disabled = {what: bool(flags & int(getattr(off, f"mjDSBL_{what.upper()}"))) for what in _SWITCHES}
+        for what, is_off in disabled.items():
+            if is_off:
+                self._find("note", "file", 0, "<flag>", f"the file disables {what}", "it is left out here too")
+        self.springs, self.dampers = not disabled["spring"], not disabled["damper"]
+        self.frictions = not disabled["frictionloss"]
+        self.b.gravity = ZERO if disabled["gravity"] else _vec(self.m.opt.gravity)
+        for body in range(1, self.m.nbody):
+            self._body(body)
+        for site, name in enumerate(self.sites):
+            body, place = self._site(site)
+            link, T = self.at[body]
+            self.b.frame(self._new(self.link_names, name), link, T @ place, self._where("site", site))
+        if not disabled["equality"] and not disabled["constraint"]:
+            for equality, name in enumerate(self._names("equality", self.m.neq)):
+                self._equality(equality, name)
+        self._left_out()
+
+    # ---- names and places
+
+    def _names(self, kind: str, count: int) -> list[str]:
+        """The names of a table's rows; those without one are numbered, such as body3."""
+        table = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        named = [self.mujoco.mj_id2name(self.m, table, i) for i in range(count)]
+        taken = {name for name in named if name}
+        return [name or self._new(taken, f"{kind}{i}") for i, name in enumerate(named)]
+
+    @staticmethod
+    def _new(taken: set[str], name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    def _find(self, severity: str, kind: str, i: int, element: str, problem: str, fix: str) -> None:
+        self.b.find(severity, self._where(kind, i), element, problem, fix)
+
+    def _where(self, kind: str, i: int) -> str:
+        return self.places.get((kind, i), self.places["file", 0])
+
+    def _pose(self, position: Any, quaternion: Any, element: str, where: str) -> Transform:
+        w, x, y, z = quaternion.tolist()
+        R = quaternion_rotation(*quaternion_unit((x, y, z, w)))
+        if self.b.snap > 0.0:
+            return self.b.pose(_vec(position), _roll_pitch_yaw(R, self.b.snap), element, where)
+        return Transform(R, _vec(position))
+
+    def _site(self, site: int) -> tuple[int, Transform]:
+        """The body a site is on, and its frame there."""
+        m, element = self.m, f"site {self.sites[site]!r}"
+        place = self._pose(m.site_pos[site], m.site_quat[site], element, self._where("site", site))
+        return int(m.site_bodyid[site]), place
+
+    # ---- bodies and joints
+
+    def _body(self, body: int) -> None:
+        """The chain of links that a body's joints make. The inertia is on the last."""
+        m, name, where = self.m, self.bodies[body], self._where("body", body)
+        parent, T = self.at[m.body_parentid[body]]
+        T = T @ self._pose(m.body_pos[body], m.body_quat[body], f"body {name!r}", where)
+        first, count = int(m.body_jntadr[body]), int(m.body_jntnum[body])
+        anchor = ZERO
+        if count == 0:
+            self._link(name, body, ZERO, where)
+            self.b.joint(self._new(self.joint_names, f"{name}/fixed"), parent, name, Fixed(), T, where=where)
+            parent = name
+        for j in range(first, first + count):
+            before, anchor = anchor, self._anchor(j)
+            shift = sub(anchor, before)
+            is_last = j == first + count - 1
+            at_body = is_last and anchor == ZERO
+            link = name if at_body else self._new(self.link_names, f"{name}/{self.joints[j]}")
+            if is_last:
+                self._link(link, body, anchor, where)
+            else:
+                self.b.link(link, where=where)
+            self._joint(j, parent, link, T @ Transform(p=shift))
+            parent, T = link, Transform()
+        if anchor != ZERO:
+            self.b.frame(name, parent, Transform(p=scale(-1.0, anchor)), where)
+        self.at.append((parent, Transform(p=scale(-1.0, anchor))))
+        self.mover.append(body if count else self.mover[m.body_parentid[body]])
+        if m.body_mocapid[body] >= 0:
+            problem, fix = "it is a mocap body", "it stands still at its place in the file"
+            self._find("note", "body", body, f"body {name!r}", problem, fix)
+
+    def _link(self, link: str, body: int, anchor: Vec, where: str) -> None:
+        m = self.m
+        a, b, c = m.body_inertia[body].tolist()
+        axes = self._pose(m.body_ipos[body], m.body_iquat[body], f"inertial of body {self.bodies[body]!r}", where)
+        self.b.link(link, float(m.body_mass[body]), sub(axes.p, anchor), (a, 0.0, 0.0, b, 0.0, c), axes, where)
+
+    def _is(self, j: int, kind: str) -> bool:
+        return bool(self.m.jnt_type[j] == int(getattr(self.mujoco.mjtJoint, f"mjJNT_{kind}")))
+
+    def _anchor(self, j: int) -> Vec:
+        """Where on the body the joint turns it; slides and free joints move the body's own frame."""
+        return _vec(self.m.jnt_pos[j]) if self._is(j, "HINGE") or self._is(j, "BALL") else ZERO
+
+    def _joint(self, j: int, parent: str, link: str, T: Transform) -> None:
+        m, name, axis = self.m, self.joints[j], _vec(self.m.jnt_axis[j])
+        where, element = self._where("joint", j), f"joint {name!r}"
+        start = int(m.jnt_qposadr[j])
+        kind: Joint
+        if self._is(j, "HINGE"):
+            # MuJoCo turns by qpos - qpos0: the constant part goes into the placement
+            angle = -self.b.angle(float(m.qpos0[start]), element, where)
+            kind, T = Revolute(axis), T @ _turned(axis, angle)
+        elif self._is(j, "SLIDE"):
+            kind, T = Prismatic(axis), T @ Transform(p=scale(-float(m.qpos0[start]), axis))
+        elif self._is(j, "BALL"):
+            kind = Spherical()
+        else:
+            # qpos of a free joint is the pose in the world, whatever the body's own place
+            kind, T = Free(), Transform()
+        freedoms = [int(m.jnt_dofadr[j]) + k for k in (_ANGULAR_FIRST if kind.nv == 6 else range(kind.nv))]
+        armature, damping = [m.dof_armature[k] for k in freedoms], [m.dof_damping[k] for k in freedoms]
+        motor = self._motor(j, kind)
+        lower, upper = self._limits(j, kind)
+        self.b.joint(
+            name,
+            parent,
+            link,
+            kind,
+            T,
+            armature=[x + motor[0] for x in armature],
+            damping=[x + motor[1] if self.dampers else 0.0 for x in damping],
+            friction=[m.dof_frictionloss[k] if self.frictions else 0.0 for k in freedoms],
+            stiffness=float(m.jnt_stiffness[j]) if self.springs else 0.0,
+            spring_reference=_scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
+            lower=lower,
+            upper=upper,
+            actuated=j in self.driven if self.driven is not None else None,
+            where=where,
+        )
+        self._check_joint(j, kind, freedoms, element)
+
+    def _motor(self, j: int, kind: Joint) -> tuple[float, float]:
+        """Rotor inertia and damping that an actuator adds to its joint through the gear; MuJoCo before 4 has none."""
+        m = self.m
+        actuator = int(m.jnt_actuatorid[j]) if hasattr(m, "jnt_actuatorid") else -1
+        if actuator < 0:
+            return 0.0, 0.0
+        gear = float(m.actuator_gear[m.actuator_outadr[actuator], 0])
+        armature, damping = float(m.actuator_armature[actuator]), float(m.actuator_damping[actuator])
+        if kind.nv > 1 and (armature or damping):
+            problem = f"its actuator adds armature {armature:g} and damping {damping:g} about one axis; left out"
+            fix = "give armature and damping to the joint itself"
+            self._find("warning", "joint", j, f"joint {self.joints[j]!r}", problem, fix)
+            return 0.0, 0.0
+        return gear * gear * armature, gear * gear * damping
+
+    def _limits(self, j: int, kind: Joint) -> tuple[float, float]:
+        if not self.m.jnt_limited[j]:
+            return -math.inf, math.inf
+        lower, upper = self.m.jnt_range[j].tolist()
+        if kind.nv > 1:
+            problem = f"its limit of {upper:g} rad on the angle is left out"
+            self._find(
+                "note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here"
+            )
+            return -math.inf, math.inf
+        return lower, upper
+
+    def _check_joint(self, j: int, kind: Joint, freedoms: list[int], element: str) -> None:
+        """Finds what the joint has and qddot leaves out. Fields are missing from older MuJoCo."""
+        m, linear = self.m, "only the linear law is kept: remove the higher coefficients, or add the force to tau"
+        stiffness, damping = getattr(m, "jnt_stiffnesspoly", None), getattr(m, "dof_dampingpoly", None)
+        if self.springs and stiffness is not None and stiffness[j].any():
+            self._find("warning", "joint", j, element, f"its spring is not linear: {stiffness[j].tolist()}", linear)
+        if self.dampers and damping is not None and damping[freedoms].any():
+            problem = f"its damping is not linear: {damping[freedoms[0]].tolist()}"
+            self._find("warning", "joint", j, element, problem, linear)
+        springyield = getattr(m, "jnt_springyield", None)
+        if springyield is not None and springyield[j] and m.jnt_stiffness[j]:
+            problem = f"its spring yields at {springyield[j]:g}; left out"
+            self._find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
+        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
+            problem = f"a free joint has armature {m.dof_armature[freedoms[-1]]:g}"
+            fix = "it resists the rate of the body twist here, and of the velocity in world axes in MuJoCo: remove it"
+            self._find("warning", "joint", j, element, problem, fix)
+
+    def _driven_joints(self) -> set[int] | None:
+        """The joints that actuators drive; None where the model has no actuators."""
+        m, kinds = self.m, self.mujoco.mjtTrn
+        count = len(m.actuator_trntype)
+        direct = (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
+        driven = {int(m.actuator_trnid[a, 0]) for a in range(count) if m.actuator_trntype[a] in direct}
+        for a, name in enumerate(self._names("actuator", count)):
+            if m.actuator_trntype[a] not in direct:
+                problem, fix = "it drives no single joint", "no joint counts as actuated because of it"
+                self._find("note", "file", 0, f"actuator {name!r}", problem, fix)
+        return driven if count else None
+
+    # ---- loops
+
+    def _equality(self, equality: int, name: str) -> None:
+        m, kinds = self.m, self.mujoco.mjtEq
+        kind, element = int(m.eq_type[equality]), f"equality {name!r}"
+        if not m.eq_active0[equality]:
+            self._find("note", "equality", equality, element, "it is not active", "it is left out")
+            return
+        is_weld = kind == int(kinds.mjEQ_WELD)
+        if not is_weld and kind != int(kinds.mjEQ_CONNECT):
+            what = next(k for k, v in kinds.__members__.items() if int(v) == kind).removeprefix("mjEQ_").lower()
+            fix = "the joints it couples move freely here: use connect or weld, or add its force to tau"
+            self._find("warning", "equality", equality, element, f"a {what} equality is left out", fix)
+            return
+        (body_a, A), (body_b, B) = self._equality_frames(equality, is_weld)
+        if self.mover[body_a] == self.mover[body_b]:
+            problem = f"bodies {self.bodies[body_a]!r} and {self.bodies[body_b]!r} do not move against each other"
+            self._find("warning", "equality", equality, element, problem, "it holds nothing and is left out: remove it")
+            return
+        (link_a, T_a), (link_b, T_b) = self.at[body_a], self.at[body_b]
+        joint = Fixed() if is_weld else Spherical()
+        self.b.loop(name, link_a, link_b, joint, T_a @ A, T_b @ B, self._where("equality", equality))
+
+    def _equality_frames(self, equality: int, is_weld: bool) -> tuple[tuple[int, Transform], tuple[int, Transform]]:
+        """The bodies that an equality holds together, and the frames on them that it makes coincide."""
+        m, data = self.m, self.m.eq_data[equality]
+        a, b = int(m.eq_obj1id[equality]), int(m.eq_obj2id[equality])
+        if m.eq_objtype[equality] == int(self.mujoco.mjtObj.mjOBJ_SITE):
+            return self._site(a), self._site(b)
+        if is_weld:  # the anchor on the second body, then the pose of the second in the first
+            held = self._pose(data[3:6], data[6:10], "weld", self._where("equality", equality))
+            return (a, held), (b, Transform(p=_vec(data[:3])))
+        return (a, Transform(p=_vec(data[:3]))), (b, Transform(p=_vec(data[3:6])))
+
+    # ---- what else the file has
+
+    def _left_out(self) -> None:
+        m = self.m
+
+        def warn(element: str, problem: str, fix: str) -> None:
+            self._find("warning", "file", 0, element, problem, fix)
+
+        if m.opt.density or m.opt.viscosity:
+            problem = f"density {m.opt.density:g}, viscosity {m.opt.viscosity:g}: the forces of the fluid are left out"
+            warn("<option>", problem, "set both to zero, or add the forces as f_ext")
+        for body, name in enumerate(self.bodies):
+            if m.body_gravcomp[body]:
+                problem = f"gravcomp {m.body_gravcomp[body]:g} is left out: gravity acts on it in full"
+                self._find("warning", "body", body, f"body {name!r}", problem, "remove it, or add the force as f_ext")
+            if m.body_plugin[body] >= 0:
+                problem = "the forces of its plugin are left out"
+                self._find("warning", "body", body, f"body {name!r}", problem, "remove it, or add the forces as f_ext")
+        for tendon, name in enumerate(self._names("tendon", m.ntendon)):
+            has = [f"{what} {value}" for what, value in self._tendon_forces(tendon)]
+            if has:
+                warn(f"tendon {name!r}", f"{', '.join(has)}: left out", "remove the tendon, or add its force to tau")
+        for name in self._names("flex", m.nflex):
+            warn(f"flex {name!r}", "its elastic forces are left out", "remove it, or add the forces as f_ext")
+
+    def _tendon_forces(self, tendon: int) -> Iterator[tuple[str, Any]]:
+        for what in ("stiffness", "damping", "armature", "frictionloss", "stiffnesspoly", "dampingpoly"):
+            values = getattr(self.m, f"tendon_{what}", None)
+            if values is not None and values[tendon].any():
+                yield what, values[tendon].tolist()
+        actuator = int(self.m.tendon_actuatorid[tendon]) if hasattr(self.m, "tendon_actuatorid") else -1
+        for what in ("damping", "armature"):
+            if actuator >= 0 and getattr(self.m, f"actuator_{what}")[actuator]:
+                yield f"its actuator's {what}", float(getattr(self.m, f"actuator_{what}")[actuator])
+
+
+_SWITCHES = ("constraint", "equality", "frictionloss", "spring", "damper", "gravity")
+
+
+def _vec(values: Any) -> Vec:
+    x, y, z = values.tolist()
+    return (x, y, z)
+
+
+def _turned(axis: Vec, angle: float) -> Transform:
+    """A rotation about an axis, with no rounding at multiples of π/2 about a coordinate axis."""
+    c, s = cos_sin(angle)
+    for k, unit in enumerate(EYE):
+        if axis == unit or axis == scale(-1.0, unit):
+            return Transform(AxisRotation(k, c, axis[k] * s))
+    return Transform(axis_angle(axis, angle))
+
+
+def _scalar_last(q: list[float]) -> list[float]:
+    """MuJoCo's coordinates of one joint in qddot's order: the quaternion's scalar goes last."""
+    if len(q) < 4:
+        return q
+    w, x, y, z = q[-4:]
+    return [*q[:-4], x, y, z, w]
+
+
+def _roll_pitch_yaw(R: Rotation, near: float) -> tuple[float, float, float]:
+    """The angles about the fixed axes x, y and z. Within `near` of the pitch ±π/2 the roll is called zero."""
+    (a, b, _), (d, e, _), (g, h, i) = R.rows
+    pitch = math.atan2(-g, math.hypot(h, i))
+    if math.hypot(h, i) <= near:
+        return 0.0, pitch, math.atan2(-b, e)
+    return math.atan2(h, i), pitch, math.atan2(d, a)

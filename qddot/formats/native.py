@@ -1,0 +1,381 @@
+"""qddot's own file: a Model as JSON text, everything kept, read back equal to the bit.
+
+The file is `Model.describe()` with a format and a version in front, one link a line. Functions of users' own joints are
+code and stay out of it: the file has their names, and the reader is given the functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from qddot.blocks import Vector
+from qddot.build import WORLD, Builder
+from qddot.errors import FileError, Finding, ModelError, message
+from qddot.joints import KINDS, Fixed, Joint, Own
+from qddot.model import Frame, Limits, Loop, Mimic, Model, describe_joint
+from qddot.parts import rigid
+from qddot.rotation import Mat, Rotation, Vec
+from qddot.spatial import Inertia, Transform
+
+FORMAT = "qddot"
+VERSIONS = (1,)
+MAX_BYTES = 64_000_000
+_UNIT_TOLERANCE = 1e-9  # as in the Builder: what is further from unit than this was edited by hand
+
+_LINK_KEYS = (
+    *("name", "parent", "joint", "placement", "mass", "first_moment", "second_moment", "armature", "damping"),
+    *("friction", "stiffness", "spring_reference", "limits", "actuated", "mimic"),
+)
+_PASSIVE = ("armature", "damping", "friction", "stiffness")
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+def write(model: Model, path: str | Path) -> None:
+    """Writes the file in one step: a reader sees the old one or the new one, never a part."""
+    for name, joint in [*zip(model.joint_names, model.joint, strict=True), *((p.name, p.joint) for p in model.loops)]:
+        if isinstance(joint, Own) and not joint.name:
+            fix = "give it one, Own(function, freedoms, name=…), to be able to read the file"
+            raise ModelError(message("", f"joint {name!r}", "its function has no name", fix))
+    content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
+    file = Path(path)
+    unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        unfinished.write_text(_one_item_a_line(content), encoding="ascii")
+        os.replace(unfinished, file)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        problem = f"it cannot be written: {error.strerror or error}"
+        raise FileError(message(str(file), "file", problem, "check the folder and its permissions")) from None
+
+
+def _one_item_a_line(content: Mapping[str, Any]) -> str:
+    parts = []
+    for key, value in content.items():
+        body = json.dumps(value, allow_nan=False)
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            body = "[\n  " + ",\n  ".join(json.dumps(item, allow_nan=False) for item in value) + "\n ]"
+        parts.append(f" {json.dumps(key)}: {body}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+def read(path: str | Path, own_joints: Mapping[str, Callable[..., Any]] | None = None) -> Model:
+    """The model of a file. `own_joints` has the functions of the user's own joints, by name."""
+    file = Path(path)
+    reader = _Reader(str(file), own_joints or {})
+    try:
+        return reader.model(_parse(file))
+    except FileError:
+        raise
+    except ModelError as error:
+        raise FileError(str(error)) from None
+
+
+def _parse(file: Path) -> Any:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise FileError(message(str(file), "file", problem, "check the path and its permissions")) from None
+    if len(data) > MAX_BYTES:
+        raise FileError(message(str(file), "file", f"it is larger than {MAX_BYTES} bytes", "give a robot's file"))
+
+    def no_constant(literal: str) -> Any:
+        line = data.count(b"\n", 0, max(0, data.find(literal.encode()))) + 1
+        fix = 'write a finite number; limits may be "inf" or "-inf" in quotes'
+        raise FileError(message(f"{file}:{line}", "JSON", f"{literal} is no number of JSON", fix))
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise FileError(message(str(file), "JSON", f"key {key!r} stands twice in one object", "remove one"))
+            seen.add(key)
+        return dict(pairs)
+
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=no_duplicates)
+    except FileError:
+        raise
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise FileError(message(f"{file}:{line}", "file", "it is no UTF-8 text", "save the robot again")) from None
+    except json.JSONDecodeError as error:
+        problem = f"{error.msg} at column {error.colno}"
+        fix = "correct the syntax or save the robot again"
+        raise FileError(message(f"{file}:{error.lineno}", "JSON", problem, fix)) from None
+    except (RecursionError, ValueError):
+        problem = "it is nested too deeply or has a number too long to read"
+        raise FileError(message(str(file), "JSON", problem, "save the robot again")) from None
+
+
+class _Reader:
+    """Takes values out of the parsed file, each with its place ("links[3].joint.axis") for messages.
+
+    Types, lengths and ranges are checked here; that the whole is a possible mechanism is left to a Builder, whose own
+    result is dropped: it would normalize and multiply, and the numbers of the file are to be kept as they stand.
+    """
+
+    def __init__(self, file: str, own_joints: Mapping[str, Callable[..., Any]]) -> None:
+        self.file, self.own_joints = file, own_joints
+        self.findings: list[Finding] = []
+
+    def model(self, content: Any) -> Model:
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            fix = "give a file that qddot saved"
+            raise FileError(message(self.file, "file", f'it does not say "format": "{FORMAT}"', fix))
+        if content.get("version") not in VERSIONS or isinstance(content.get("version"), bool | float):
+            read = ", ".join(str(v) for v in VERSIONS)
+            problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
+            raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
+        keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
+        top = self._table(content, "file", keys)
+        name = self._text(top["name"], "name")
+        rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self._list(top["links"], "links"))]
+        if not rows:
+            self._fail("links", "it is empty", "the first link is the world")
+        frames = [self._frame(x, f"frames[{k}]", len(rows)) for k, x in enumerate(self._list(top["frames"], "frames"))]
+        loops = [self._loop(x, f"loops[{k}]", len(rows)) for k, x in enumerate(self._list(top["loops"], "loops"))]
+        model = Model(
+            name=name,
+            link_names=tuple(r["name"] for r in rows),
+            joint_names=tuple(r["joint_name"] for r in rows),
+            parent=tuple(r["parent"] for r in rows),
+            joint=tuple(r["joint"] for r in rows),
+            placement=tuple(r["placement"] for r in rows),
+            inertia=tuple(r["inertia"] for r in rows),
+            armature=tuple(r["armature"] for r in rows),
+            damping=tuple(r["damping"] for r in rows),
+            friction=tuple(r["friction"] for r in rows),
+            stiffness=tuple(r["stiffness"] for r in rows),
+            spring_reference=tuple(r["spring_reference"] for r in rows),
+            limits=tuple(r["limits"] for r in rows),
+            actuated=tuple(r["actuated"] for r in rows),
+            mimic=tuple(r["mimic"] for r in rows),
+            frames=tuple(frames),
+            loops=tuple(loops),
+            gravity=self._vec(top["gravity"], "gravity"),
+            friction_velocity=self._number(top["friction_velocity"], "friction_velocity", least=0.0),
+            findings=tuple(self.findings),
+        )
+        self._check_whole(model)
+        return model
+
+    # ---- parts
+
+    def _link(self, x: Any, at: str, i: int) -> dict[str, Any]:
+        row = self._table(x, at, _LINK_KEYS)
+        name = self._text(row["name"], f"{at}.name")
+        joint_name, joint = self._named_joint(row["joint"], f"{at}.joint")
+        if i == 0 and (name != WORLD or row["parent"] != -1 or not isinstance(joint, Fixed)):
+            self._fail(at, f"it is {name!r} on a {joint.kind} joint", "the first link is 'world', fixed, of parent -1")
+        if i > 0 and joint.nv == 0:
+            self._fail(f"{at}.joint.kind", "a link of its own cannot be fixed", "make it a frame of its carrier")
+        parent = -1 if i == 0 else self._index(row["parent"], f"{at}.parent", 0, i - 1)
+        out = {"name": name, "joint_name": joint_name, "joint": joint, "parent": parent}
+        out["placement"] = self._transform(row["placement"], f"{at}.placement")
+        out["inertia"] = Inertia(
+            self._number(row["mass"], f"{at}.mass", least=0.0),
+            self._vec(row["first_moment"], f"{at}.first_moment"),
+            self._symmetric(row["second_moment"], f"{at}.second_moment"),
+        )
+        for key in _PASSIVE:
+            out[key] = Vector(self._numbers(row[key], f"{at}.{key}", joint.nv, least=0.0))
+        out["spring_reference"] = Vector(self._numbers(row["spring_reference"], f"{at}.spring_reference", joint.nq))
+        out["limits"] = self._limits(row["limits"], f"{at}.limits", joint.nv)
+        if not isinstance(row["actuated"], bool):
+            self._fail(f"{at}.actuated", f"it is {_shown(row['actuated'])}", "write true or false")
+        out["actuated"] = row["actuated"]
+        out["mimic"] = None if row["mimic"] is None else self._mimic(row["mimic"], f"{at}.mimic")
+        return out
+
+    def _named_joint(self, x: Any, at: str) -> tuple[str, Joint]:
+        if not isinstance(x, dict) or not isinstance(x.get("name"), str):
+            self._fail(at, f"it is {_shown(x)}", "write an object with a name, a kind and the kind's numbers")
+        return x["name"], self._joint({k: v for k, v in x.items() if k != "name"}, at)
+
+    def _joint(self, x: Any, at: str) -> Joint:
+        kind = x.get("kind") if isinstance(x, dict) else None
+        if not isinstance(kind, str) or kind not in KINDS:
+            near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.5)
+            fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(KINDS)
+            self._fail(f"{at}.kind", f"unknown kind {_shown(kind)}", fix)
+        if kind == Own.kind:
+            return self._own(x, at)
+        cls: Any = KINDS[kind]
+        names = [f.name for f in dataclasses.fields(cls)]
+        row = self._table(x, at, ("kind", *names))
+        return cls(**{name: self._joint_field(row[name], name, f"{at}.{name}") for name in names})
+
+    def _joint_field(self, value: Any, name: str, at: str) -> Any:
+        if name == "sequence":
+            return self._text(value, at)
+        if name == "pitch":
+            self._number(value, at)
+            return value  # an int stays one, so that the file's digest is the model's
+        axis = self._vec(value, at)
+        if abs(math.sqrt(sum(c * c for c in axis)) - 1.0) > _UNIT_TOLERANCE:
+            self._fail(at, f"it is {list(axis)}", "give an axis of unit length")
+        return axis
+
+    def _own(self, x: Any, at: str) -> Own:
+        row = self._table(x, at, ("kind", "function", "freedoms", "code"))
+        name = self._text(row["function"], f"{at}.function")
+        freedoms = self._index(row["freedoms"], f"{at}.freedoms", 1, 6)
+        code = self._text(row["code"], f"{at}.code")
+        if name not in self.own_joints:
+            fix = f"functions are not stored: read it with own_joints={{{name!r}: function}}"
+            self._fail(f"{at}.function", f"the joint needs the function {name!r}", fix)
+        joint = Own(self.own_joints[name], freedoms, name)
+        if describe_joint(joint)["code"] != code:
+            problem = f"function {name!r} is not the one that the file was saved with"
+            fix = "check that it still gives the same motion, and save the robot again"
+            self.findings.append(Finding("warning", self.file, f"{at}.function", problem, fix))
+        return joint
+
+    def _limits(self, x: Any, at: str, nv: int) -> Limits:
+        row = self._table(x, at, Limits._fields)
+        least = {"lower": -math.inf, "upper": -math.inf, "velocity": 0.0, "effort": 0.0}
+        return Limits(*(self._numbers(row[key], f"{at}.{key}", nv, least[key], limit=True) for key in Limits._fields))
+
+    def _mimic(self, x: Any, at: str) -> Mimic:
+        row = self._table(x, at, Mimic._fields)
+        factor, offset = (self._number(row[key], f"{at}.{key}") for key in ("factor", "offset"))
+        return Mimic(self._index(row["link"], f"{at}.link", 1, MAX_BYTES), factor, offset)
+
+    def _frame(self, x: Any, at: str, n: int) -> Frame:
+        row = self._table(x, at, Frame._fields)
+        link = self._index(row["link"], f"{at}.link", 0, n - 1)
+        return Frame(self._text(row["name"], f"{at}.name"), link, self._transform(row["placement"], f"{at}.placement"))
+
+    def _loop(self, x: Any, at: str, n: int) -> Loop:
+        row = self._table(x, at, Loop._fields)
+        a, b = (self._index(row[key], f"{at}.{key}", 0, n - 1) for key in ("link_a", "link_b"))
+        T_a, T_b = (self._transform(row[key], f"{at}.{key}") for key in ("placement_a", "placement_b"))
+        return Loop(self._text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
+
+    def _transform(self, x: Any, at: str) -> Transform:
+        row = self._table(x, at, ("rotation", "position"))
+        rows = self._mat(row["rotation"], f"{at}.rotation")
+        return rigid(Transform(Rotation(rows), self._vec(row["position"], f"{at}.position")), at, self.file)
+
+    # ---- the whole
+
+    def _check_whole(self, model: Model) -> None:
+        """Lets a Builder judge names, springs, limits, mimics and loops."""
+        b = Builder(model.name, gravity=model.gravity, friction_velocity=model.friction_velocity)
+        names = model.link_names
+        for i, p in model.outward():
+            where = f"{self.file}: links[{i}]"
+            mimic = model.mimic[i]
+            if mimic is not None and (mimic.link > model.n_links or model.mimic[mimic.link] is not None):
+                self._fail(f"links[{i}].mimic.link", f"it is {mimic.link}", "name a link that is no mimic itself")
+            limits = model.limits[i]._asdict()
+            b.link(names[i], where=where).joint(
+                model.joint_names[i],
+                names[p],
+                names[i],
+                model.joint[i],
+                model.placement[i],
+                **{key: getattr(model, key)[i] for key in (*_PASSIVE, "spring_reference")},
+                **{key: limits[key] for key in ("lower", "upper")},
+                **{f"{key}_limit": limits[key] for key in ("velocity", "effort")},
+                mimic=None if mimic is None else (model.joint_names[mimic.link], mimic.factor, mimic.offset),
+                where=where,
+            )
+        for k, frame in enumerate(model.frames):
+            b.frame(frame.name, names[frame.link], frame.placement, where=f"{self.file}: frames[{k}]")
+        for k, loop in enumerate(model.loops):
+            ends = names[loop.link_a], names[loop.link_b], loop.joint, loop.placement_a, loop.placement_b
+            b.loop(loop.name, *ends, where=f"{self.file}: loops[{k}]")
+        b.model()
+
+    # ---- values
+
+    def _fail(self, at: str, problem: str, fix: str) -> NoReturn:
+        raise FileError(message(self.file, at, problem, fix))
+
+    def _table(self, x: Any, at: str, keys: Iterable[str]) -> dict[str, Any]:
+        keys = list(keys)
+        if not isinstance(x, dict):
+            self._fail(at, f"it is {_shown(x)}", "write an object with " + ", ".join(keys))
+        for key in x:
+            if key not in keys:
+                near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+                self._fail(at, f"unknown key {_shown(key)}", f"did you mean {near[0]!r}?" if near else "remove it")
+        for key in keys:
+            if key not in x:
+                self._fail(at, f"{key!r} is missing", "write it")
+        return dict(x)
+
+    def _list(self, x: Any, at: str) -> list[Any]:
+        if not isinstance(x, list):
+            self._fail(at, f"it is {_shown(x)}", "write a list")
+        return list(x)
+
+    def _text(self, x: Any, at: str) -> str:
+        if not isinstance(x, str):
+            self._fail(at, f"it is {_shown(x)}", "write a text")
+        return str(x)
+
+    def _index(self, x: Any, at: str, least: int, most: int) -> int:
+        if not isinstance(x, int) or isinstance(x, bool) or not least <= x <= most:
+            self._fail(at, f"it is {_shown(x)}", f"write a whole number from {least} to {most}")
+        return int(x)
+
+    def _number(self, x: Any, at: str, least: float = -math.inf, limit: bool = False) -> float:
+        if limit and x in ("inf", "-inf"):
+            x = float(x)
+        elif not isinstance(x, int | float) or isinstance(x, bool) or not math.isfinite(_float(x)):
+            infinite = ', or "inf" or "-inf"' if limit else ""
+            self._fail(at, f"it is {_shown(x)}", f"write a finite number{infinite}")
+        if x < least:
+            self._fail(at, f"it is {_shown(x)}", f"write a number of {least:g} or more")
+        return float(x)
+
+    def _numbers(self, x: Any, at: str, count: int, least: float = -math.inf, limit: bool = False) -> tuple[float, ...]:
+        if not isinstance(x, list) or len(x) != count:
+            self._fail(at, f"it is {_shown(x)}", f"write a list of {count} numbers")
+        return tuple(self._number(v, f"{at}[{k}]", least, limit) for k, v in enumerate(x))
+
+    def _vec(self, x: Any, at: str) -> Vec:
+        a, b, c = self._numbers(x, at, 3)
+        return (a, b, c)
+
+    def _mat(self, x: Any, at: str) -> Mat:
+        if not isinstance(x, list) or len(x) != 3:
+            self._fail(at, f"it is {_shown(x)}", "write three rows of three numbers")
+        a, b, c = (self._vec(row, f"{at}[{k}]") for k, row in enumerate(x))
+        return (a, b, c)
+
+    def _symmetric(self, x: Any, at: str) -> Mat:
+        A = self._mat(x, at)
+        largest = max(abs(v) for row in A for v in row)
+        if any(abs(A[r][c] - A[c][r]) > _UNIT_TOLERANCE * largest for r in range(3) for c in range(r)):
+            self._fail(at, "it is not symmetric", "write a symmetric matrix")
+        return A
+
+
+def _float(x: int | float) -> float:
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,537 @@
+"""URDF into Builder calls.
+
+Lenient about dirt that leaves the dynamics alone, and loud about it: such things become findings. What would make the
+dynamics a guess is an error. Every message names the file and the line. Shapes, materials, transmissions and simulator
+blocks are not read; meshes are never opened.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple, NoReturn
+
+from qddot.build import WORLD, Builder
+from qddot.errors import FileError, message
+from qddot.formats import xml
+from qddot.formats.xml import Element
+from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
+from qddot.spatial import Transform
+
+_KINDS = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
+_PRODUCTS = ("ixy", "ixz", "iyz")
+
+# what is read of each element: the elements in it, and its attributes
+_READ: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "robot": (("link", "joint"), ("name",)),
+    "link": (("inertial",), ("name",)),
+    "inertial": (("origin", "mass", "inertia"), ()),
+    "origin": ((), ("xyz", "rpy")),
+    "mass": ((), ("value",)),
+    "inertia": ((), ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")),
+    "joint": (("origin", "parent", "child", "axis", "limit", "dynamics", "mimic"), ("name", "type")),
+    "parent": ((), ("link",)),
+    "child": ((), ("link",)),
+    "axis": ((), ("xyz",)),
+    "limit": ((), ("lower", "upper", "effort", "velocity")),
+    "dynamics": ((), ("damping", "friction")),
+    "mimic": ((), ("joint", "multiplier", "offset")),
+}
+# what files often hold beside that, and what has no part in the dynamics
+_ELSEWHERE = {
+    "robot": {"transmission", "gazebo", "material", "sensor", "ros2_control", "version"},
+    "link": {"visual", "collision", "sensor", "gazebo", "contact", "self_collision_checking", "type"},
+    "joint": {"safety_controller", "calibration", "hardwareInterface", "gazebo"},
+}
+
+# One sign, digits with at most one point, an exponent: float() would also take 1_0, nan, inf and other scripts' digits.
+# No two parts can match the same digits, so that a long wrong number is refused in linear time.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LARGEST = 1e30  # in SI units nothing of a robot is beyond this, and products of a few such numbers stay finite
+_LONGEST = 1000  # characters of a name or of the numbers in one attribute
+_MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
+_NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
+
+_EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
+_OTHER_FORMATS = {
+    "mujoco": "this is an MJCF file: load it as MJCF",
+    "sdf": "this is an SDF file: convert it to URDF",
+    "COLLADA": "this is a COLLADA file: give the URDF that uses it",
+}
+
+
+def read(
+    source: str | os.PathLike[str],
+    *,
+    floating_base: bool = False,
+    package_dirs: Sequence[str] = (),
+    snap: float = 0.0,
+    text: str | None = None,
+) -> Builder:
+    """The mechanism of a URDF file; with `text`, of that text, `source` being its name in messages.
+
+    The root link stands on the ground, or moves freely with `floating_base`; a root link called "world" without a free
+    base is the ground itself. Links are numbered depth first in the order of the file's joints. With `package_dirs`,
+    meshes that are not found there are noted.
+    """
+    file, robot = xml.load(source, text)
+    reader = _Reader(file, Builder("", snap=snap))
+    if robot.tag != "robot":
+        fix = _OTHER_FORMATS.get(robot.tag, "give a URDF file: its root element is <robot>")
+        reader.fail(robot, "document", f"the root element is <{_short(robot.tag)}> instead of <robot>", fix)
+    reader.robot(robot, floating_base)
+    if package_dirs:
+        reader.note_missing_meshes(robot, [package_dirs] if isinstance(package_dirs, str) else package_dirs)
+    reader.note_unread()
+    return reader.builder
+
+
+class _JointHead(NamedTuple):
+    """What the tree needs of a joint."""
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    element: Element
+
+
+@dataclass
+class _Unread:
+    """Elements or attributes of one name that nobody reads: the first of them, and how many there are."""
+
+    where: str
+    owner: str
+    meant: str | None
+    count: int = 0
+
+
+@dataclass
+class _Reader:
+    file: str
+    builder: Builder
+    unread: dict[tuple[str, str, str], _Unread] = field(default_factory=dict)
+
+    # ---- the whole
+
+    def robot(self, robot: Element, floating_base: bool) -> None:
+        self.builder.name = self.robot_name(robot)
+        self.check_known(robot, "robot")
+        links = self.named(robot, "link")
+        if not links:
+            self.fail(robot, "robot", "it has no <link>", "give it at least one link")
+        joints = self.named(robot, "joint")
+        heads = [self.joint_head(name, e, links) for name, e in joints.items()]
+        root = self.root(links, heads)
+        ground = root == WORLD and not floating_base
+        renamed = {}
+        if root == WORLD and floating_base:
+            renamed[WORLD] = _free_name("root", links)
+            problem = "the floating base is called 'world', which is the ground's own name"
+            self.find("note", links[WORLD], "link 'world'", problem, f"it was renamed {renamed[WORLD]!r}")
+        order = _depth_first(root, links, heads)
+        heavy = {}
+        for name in order:
+            heavy[name] = self.link(renamed.get(name, name), links[name], ground=ground and name == root)
+        if root is not None and not ground:
+            motion, where = Free() if floating_base else Fixed(), self.where(links[root])
+            self.builder.joint(_free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
+        for head in heads:
+            self.joint(head._replace(parent=renamed.get(head.parent, head.parent)), joints)
+        self.find_massless(links, heavy, heads, root if floating_base else None)
+
+    def robot_name(self, robot: Element) -> str:
+        if robot.attributes.get("name", "").strip():
+            return self.name(robot, "name", "robot")
+        stem = os.path.splitext(os.path.basename(self.file))[0]
+        self.find("note", robot, "robot", "it has no name", f"it is called {stem!r} after its file")
+        return stem
+
+    def named(self, robot: Element, tag: str) -> dict[str, Element]:
+        """The links or joints by name."""
+        table: dict[str, Element] = {}
+        for e in robot.children:
+            if e.tag == tag:
+                name = self.name(e, "name", tag)
+                if name in table:
+                    problem = f"the name is used twice (first at {self.where(table[name])})"
+                    self.fail(e, f"{tag} {name!r}", problem, "rename one")
+                table[name] = e
+        return table
+
+    def joint_head(self, name: str, e: Element, links: dict[str, Element]) -> _JointHead:
+        owner = f"joint {name!r}"
+        self.check_known(e, owner)
+        kind = e.attributes.get("type", "")
+        if kind not in _KINDS:
+            problem = f"its type is {_shown(kind)}" if "type" in e.attributes else "it has no type"
+            self.fail(e, owner, problem, _fix(kind, "give one of " + ", ".join(_KINDS)))
+        ends = []
+        for role in ("parent", "child"):
+            end = self.child(e, role, owner)
+            if end is None:
+                self.fail(e, owner, f"it has no <{role}>", f'add <{role} link="…"/>')
+            link = self.name(end, "link", owner)
+            if link not in links:
+                problem = f"its {role} link {_shown(link)} does not exist{_near(link, links)}"
+                fix = f"correct the name or declare the link with <link name={_shown(link)}/>"
+                self.fail(end, owner, problem, fix)
+            ends.append(link)
+        return _JointHead(name, kind, ends[0], ends[1], e)
+
+    def root(self, links: dict[str, Element], heads: list[_JointHead]) -> str | None:
+        """The one link that is no joint's child; None where there is none, and so a cycle for the Builder to name."""
+        carried = {head.child for head in heads}
+        roots = [name for name in links if name not in carried]
+        if len(roots) > 1:
+            first = f"{roots[0]!r} (at {self.where(links[roots[0]])})"
+            problem = f"it is a second root beside {first}: neither is the child of a joint"
+            fix = "a URDF has one root link: add a joint that carries the other"
+            self.fail(links[roots[1]], f"link {roots[1]!r}", problem, fix)
+        return roots[0] if roots else None
+
+    # ---- links
+
+    def link(self, name: str, e: Element, ground: bool) -> bool:
+        """Declares a link (the ground needs no declaration) and says whether it has any inertia."""
+        owner = f"link {name!r}"
+        self.check_known(e, owner)
+        inertial = self.child(e, "inertial", owner)
+        if inertial is None:
+            if not ground:
+                self.builder.link(name, where=self.where(e))
+            return False
+        origin = self.placement(inertial, owner)
+        mass_element = self.child(inertial, "mass", owner)
+        if mass_element is None:
+            self.fail(inertial, f"{owner} <inertial>", "it has no <mass>", 'add <mass value="…"/>')
+        mass = self.number(mass_element, "value", owner)
+        moments = self.moments(inertial, owner)
+        if ground:
+            problem = "it is the ground, and its inertia plays no part"
+            self.find("note", inertial, owner, problem, "remove its <inertial> or rename the link")
+            return False
+        self.builder.link(name, mass, origin.p, moments, origin, where=self.where(inertial))
+        return mass > 0.0 or any(moments)
+
+    def moments(self, inertial: Element, owner: str) -> list[float]:
+        e = self.child(inertial, "inertia", owner)
+        if e is None:
+            self.find("warning", inertial, owner, "its <inertial> has no <inertia>", "it is taken as a point mass")
+            return [0.0] * 6
+        missing = [a for a in _PRODUCTS if a not in e.attributes]
+        if missing:
+            self.find("note", e, f"{owner} <inertia>", f"it has no {', '.join(missing)}", "they are taken as 0")
+        return [self.number(e, a, owner, default=0.0 if a in _PRODUCTS else None) for a in _READ["inertia"][1]]
+
+    def find_massless(
+        self, links: dict[str, Element], heavy: dict[str, bool], heads: list[_JointHead], free_root: str | None
+    ) -> None:
+        """Findings about links that move without inertia, counting what is fixed to them and what they carry.
+
+        `heavy` says of each link, parents first, whether it has inertia itself.
+        """
+        above = {head.child: head for head in heads}
+        body = dict(heavy)  # the link and what is fixed to it
+        carried = dict(heavy)  # the link and all that stands on it
+        for name in reversed(heavy):
+            if name in above:
+                parent = above[name].parent
+                carried[parent] |= carried[name]
+                body[parent] |= body[name] and above[name].kind == "fixed"
+        for name in heavy:
+            e, owner = links[name], f"link {name!r}"
+            tags = {c.tag for c in e.children}
+            moved = name == free_root or (name in above and above[name].kind != "fixed")
+            if moved and not carried[name]:
+                by = f"joint {above[name].name!r}" if name in above else "the floating base"
+                problem = f"it has no inertia and carries none, so that {by} moves no mass"
+                self.find("warning", e, owner, problem, "give it an <inertial>, or make its joint fixed")
+            elif moved and not body[name]:
+                self.find(
+                    "note", e, owner, "it moves but has no inertia of its own", "give it an <inertial> if it has a mass"
+                )
+            elif not moved and name in above and "inertial" not in tags and tags & {"visual", "collision"}:
+                self.find("note", e, owner, "it has a shape but no <inertial>", "it is taken as without mass")
+
+    # ---- joints
+
+    def joint(self, head: _JointHead, joints: dict[str, Element]) -> None:
+        e, owner = head.element, f"joint {head.name!r}"
+        limits = self.limits(e, head.kind, owner)
+        damping, friction = self.resistance(e, head.kind, owner)
+        self.builder.joint(
+            head.name,
+            head.parent,
+            head.child,
+            self.motion(e, head.kind, owner),
+            self.placement(e, owner),
+            damping=damping,
+            friction=friction,
+            lower=limits["lower"],
+            upper=limits["upper"],
+            velocity_limit=limits["velocity"],
+            effort_limit=limits["effort"],
+            mimic=self.mimic(e, head.kind, owner, joints),
+            where=self.where(e),
+        )
+
+    def motion(self, e: Element, kind: str, owner: str) -> Joint:
+        if kind == "fixed":
+            return Fixed()
+        if kind == "floating":
+            return Free()
+        axis_element = self.child(e, "axis", owner)
+        x, y, z = (1.0, 0.0, 0.0) if axis_element is None else self.numbers(axis_element, "xyz", 3, owner)
+        if kind == "prismatic":
+            return Prismatic((x, y, z))
+        return Planar((x, y, z)) if kind == "planar" else Revolute((x, y, z))
+
+    def resistance(self, e: Element, kind: str, owner: str) -> tuple[float, float]:
+        """Damping and friction; URDF defines them for joints of one freedom."""
+        dynamics = self.child(e, "dynamics", owner)
+        if dynamics is None or kind == "fixed":
+            return 0.0, 0.0
+        damping, friction = (self.number(dynamics, a, owner, default=0.0) for a in ("damping", "friction"))
+        if kind in ("planar", "floating") and (damping, friction) != (0.0, 0.0):
+            problem = f"damping and friction are not defined for a {kind} joint"
+            self.find("warning", dynamics, owner, problem, "they were left out; remove them")
+            return 0.0, 0.0
+        return damping, friction
+
+    def limits(self, e: Element, kind: str, owner: str) -> dict[str, float]:
+        """Limits do not touch the dynamics, so that wrong ones are dropped and reported."""
+        limits = {"lower": -math.inf, "upper": math.inf, "velocity": math.inf, "effort": math.inf}
+        if kind not in ("revolute", "continuous", "prismatic"):
+            return limits
+        limit = self.child(e, "limit", owner)
+        if limit is None:
+            if kind != "continuous":
+                self.find("note", e, owner, f"a {kind} joint needs a <limit> and has none", "it is taken as unlimited")
+            return limits
+        element = f"{owner} <limit>"
+        for a in ("effort", "velocity"):
+            if a not in limit.attributes:
+                self.find("note", limit, element, f"it has no {a}", "it is taken as unlimited")
+            elif (value := self.number(limit, a, owner, largest=math.inf)) < 0.0:
+                self.find("warning", limit, element, f"{a} is {value:g}", "it was left out; give zero or more")
+            else:
+                limits[a] = value
+        if not limit.attributes.keys() & {"lower", "upper"}:
+            if kind != "continuous":
+                self.find("note", limit, element, "it has neither lower nor upper", "they are taken as unlimited")
+            return limits
+        lower, upper = (self.number(limit, a, owner, default=0.0, largest=math.inf) for a in ("lower", "upper"))
+        if kind == "continuous":
+            self.find("note", limit, element, "a continuous joint has no lower and upper", "they were left out")
+        elif lower > upper:
+            problem = f"lower {lower:g} is above upper {upper:g}"
+            self.find("warning", limit, element, problem, "both were left out; swap or correct them")
+        else:
+            limits |= {"lower": lower, "upper": upper}
+        return limits
+
+    def mimic(self, e: Element, kind: str, owner: str, joints: dict[str, Element]) -> tuple[str, float, float] | None:
+        mimic = self.child(e, "mimic", owner)
+        if mimic is None:
+            return None
+        other = self.name(mimic, "joint", owner)
+        factor = self.number(mimic, "multiplier", owner, default=1.0)
+        offset = self.number(mimic, "offset", owner, default=0.0)
+        if kind == "fixed":
+            problem = f"a fixed joint cannot mimic {other!r}"
+            self.find("note", mimic, owner, problem, "its <mimic> was left out; remove it or change the type")
+            return None
+        if other not in joints:
+            problem = f"it mimics {other!r}, which is no joint{_near(other, joints)}"
+            self.fail(mimic, f"{owner} <mimic>", problem, "name an existing joint or remove the <mimic>")
+        return other, factor, offset
+
+    # ---- single elements and attributes
+
+    def placement(self, e: Element, owner: str) -> Transform:
+        """The <origin> of an element; the identity where there is none."""
+        origin = self.child(e, "origin", owner)
+        if origin is None:
+            return Transform()
+        if "quat_xyzw" in origin.attributes:
+            problem = "its rotation is given as quat_xyzw, which is not read"
+            self.fail(origin, f"{owner} <origin>", problem, "give the rotation as rpy")
+        xyz = self.numbers(origin, "xyz", 3, owner, default=(0.0, 0.0, 0.0))
+        rpy = self.numbers(origin, "rpy", 3, owner, default=(0.0, 0.0, 0.0))
+        return self.builder.pose(xyz, rpy, f"{owner} <origin>", self.where(origin))
+
+    def child(self, e: Element, tag: str, owner: str) -> Element | None:
+        """The element of that name inside another; the first, if there are several."""
+        found = [c for c in e.children if c.tag == tag]
+        if not found:
+            return None
+        if len(found) > 1:
+            problem = f"it has {len(found)} <{tag}> where one is meant"
+            self.find(
+                "warning", found[1], owner, problem, f"the first, at line {found[0].line}, is read; remove the rest"
+            )
+        self.check_known(found[0], f"{owner} <{tag}>")
+        return found[0]
+
+    def name(self, e: Element, attribute: str, owner: str) -> str:
+        element = owner if e.tag in ("robot", "link", "joint") else f"{owner} <{e.tag}>"
+        value = e.attributes.get(attribute)
+        if value is None or not value.strip():
+            problem = f"it has no {attribute}" if value is None else f"its {attribute} is empty"
+            self.fail(e, element, problem, f'give {attribute}="…"')
+        self.check_length(e, element, attribute, value)
+        if "${" in value or "$(" in value:
+            self.fail(e, element, f"its {attribute} is {_shown(value)}", _EXPAND)
+        return value
+
+    def number(
+        self, e: Element, attribute: str, owner: str, default: float | None = None, largest: float = _LARGEST
+    ) -> float:
+        fallback = None if default is None else (default,)
+        return self.numbers(e, attribute, 1, owner, fallback, largest)[0]
+
+    def numbers(
+        self,
+        e: Element,
+        attribute: str,
+        count: int,
+        owner: str,
+        default: tuple[float, ...] | None = None,
+        largest: float = _LARGEST,
+    ) -> tuple[float, ...]:
+        element = f"{owner} <{e.tag}>"
+        value = e.attributes.get(attribute)
+        example = "a plain number such as 0.5" if count == 1 else f"{count} plain numbers such as '0 0.5 -2e-3'"
+        if value is None:
+            if default is None:
+                self.fail(e, element, f"it has no {attribute}", f"give {attribute} as {example}")
+            return default
+        self.check_length(e, element, attribute, value)
+        words = value.split() if value.isascii() else [value]
+        wrong = next((w for w in words if not _NUMBER.fullmatch(w)), None)
+        if wrong is not None:
+            which = "" if wrong == value else f", and {_shown(wrong)} in it is no number"
+            self.fail(e, element, f"{attribute} is {_shown(value)}{which}", _fix(value, f"give {example}"))
+        if len(words) != count:
+            problem = f"{attribute} is {_shown(value)}: {len(words)} numbers where {count} are needed"
+            self.fail(e, element, problem.replace(" 1 numbers", " 1 number"), f"give {example}")
+        result = tuple(float(w) for w in words)
+        if not all(math.isfinite(x) and abs(x) <= largest for x in result):
+            problem = f"{attribute} is {_shown(value)}, which is too large"
+            self.fail(e, element, problem, f"give {example}, in SI units")
+        return result
+
+    def check_length(self, e: Element, element: str, attribute: str, value: str) -> None:
+        if len(value) > _LONGEST:
+            problem = f"its {attribute} has {len(value):,} characters"
+            self.fail(e, element, problem, f"give at most {_LONGEST:,}")
+
+    # ---- what nobody reads
+
+    def check_known(self, e: Element, owner: str) -> None:
+        """Remembers the elements and attributes that nobody reads, so that a misspelt one is not lost in silence."""
+        tags, attributes = _READ[e.tag]
+        ignored = _ELSEWHERE.get(e.tag, set())
+        strange_tags = [c for c in e.children if c.tag not in tags and c.tag not in ignored]
+        strange_attributes = [a for a in e.attributes if a not in attributes and a not in ignored and ":" not in a]
+        if strange_tags:
+            # something there already is not what a stranger was meant to be, unless there may be many of it
+            meant = set(tags) - (set() if e.tag == "robot" else {c.tag for c in e.children})
+            for c in strange_tags:
+                if c.tag.startswith("xacro:"):
+                    self.fail(c, f"{owner} <{_short(c.tag)}>", "it is an instruction to xacro", _EXPAND)
+                self.count_unread((e.tag, "element", c.tag), c, owner, meant)
+        for a in strange_attributes:
+            if a != "xmlns":
+                self.count_unread((e.tag, "attribute", a), e, owner, set(attributes) - e.attributes.keys())
+
+    def count_unread(self, key: tuple[str, str, str], e: Element, owner: str, meant: set[str]) -> None:
+        if key not in self.unread and len(self.unread) < _MOST_UNREAD:
+            near = difflib.get_close_matches(key[2].lower(), meant, n=1, cutoff=0.6)
+            self.unread[key] = _Unread(self.where(e), owner, near[0] if near else None)
+        if key in self.unread:
+            self.unread[key].count += 1
+
+    def note_unread(self) -> None:
+        for (_, what, name), entry in self.unread.items():
+            times = f" ({entry.count} times in this file)" if entry.count > 1 else ""
+            problem = f"its {what} {_shown(name)} is not read{times}"
+            if entry.meant is None:
+                fix = "nothing to do, unless the dynamics should depend on it"
+                self.builder.find("note", entry.where, entry.owner, problem, fix)
+            else:
+                self.builder.find("warning", entry.where, entry.owner, problem, f"did you mean {entry.meant!r}?")
+
+    def note_missing_meshes(self, robot: Element, package_dirs: Sequence[str]) -> None:
+        seen = set()
+        shapes = (s for link in robot.children if link.tag == "link" for s in link.children)
+        boxes = (g for s in shapes if s.tag in ("visual", "collision") for g in s.children if g.tag == "geometry")
+        for mesh in (m for g in boxes for m in g.children if m.tag == "mesh"):
+            name = mesh.attributes.get("filename", "")
+            if name not in seen and not self.mesh_exists(name, package_dirs):
+                fix = "the dynamics need no meshes; to see it, correct package_dirs or the name"
+                self.find("note", mesh, f"mesh {_shown(name)}", "it is not found in package_dirs", fix)
+            seen.add(name)
+
+    def mesh_exists(self, name: str, package_dirs: Sequence[str]) -> bool:
+        path = re.sub(r"^[a-z]+://", "", name)
+        places = [*package_dirs, os.path.dirname(self.file)]
+        return any(os.path.isfile(os.path.join(place, path)) for place in places)
+
+    # ---- messages
+
+    def where(self, e: Element) -> str:
+        return f"{self.file}:{e.line}"
+
+    def fail(self, e: Element, element: str, problem: str, fix: str) -> NoReturn:
+        raise FileError(message(self.where(e), element, problem, fix))
+
+    def find(self, severity: str, e: Element, element: str, problem: str, fix: str) -> None:
+        self.builder.find(severity, self.where(e), element, problem, fix)
+
+
+def _depth_first(root: str | None, links: dict[str, Element], heads: list[_JointHead]) -> list[str]:
+    """The links from the root on, children in the order of the joints, and last those that no path from it reaches."""
+    children: dict[str, list[str]] = {}
+    for head in reversed(heads):  # reversed, because the stack below turns them round again
+        children.setdefault(head.parent, []).append(head.child)
+    order: dict[str, None] = {}
+    stack = [] if root is None else [root]
+    while stack:
+        name = stack.pop()
+        if name not in order:
+            order[name] = None
+            stack.extend(children.get(name, ()))
+    return [*order, *(name for name in links if name not in order)]
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    """The names like one that does not exist, as an addition to the message about it."""
+    near = difflib.get_close_matches(name, islice(names, _NEAR_AMONG), n=3, cutoff=0.6)
+    return f" (near: {', '.join(near)})" if near else ""
+
+
+def _free_name(wanted: str, taken: Container[str]) -> str:
+    name, k = wanted, 2
+    while name in taken:
+        name, k = f"{wanted}_{k}", k + 1
+    return name
+
+
+def _fix(value: str, otherwise: str) -> str:
+    """What to do about a wrong value."""
+    return _EXPAND if "${" in value or "$(" in value else otherwise
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _shown(text: str) -> str:
+    return repr(_short(text))

@@ -1,0 +1,140 @@
+"""A small XML front end: a file into a light tree in which every element knows its line.
+
+Files come from strangers, so size, depth and counts are bounded and nothing recurses. Document types are refused, and
+with them every trick with entities. Text between tags is not kept: the formats that are read here put everything into
+attributes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from typing import Any
+from xml.parsers import expat
+
+from qddot.errors import FileError, message
+
+MAX_BYTES = 64 * 2**20
+MAX_DEPTH = 100
+MAX_ELEMENTS = 300_000
+MAX_ATTRIBUTES = 1_000  # of one element
+MAX_VALUE = 2**24  # characters of one attribute
+
+_FIXES = {
+    "no element found": "the file is empty or cut off: give a complete one",
+    "unclosed token": "the file is cut off in the middle of a tag: complete it",
+    "mismatched tag": "close every element with its own name, in the order of opening",
+    "duplicate attribute": "remove one of the two",
+    "junk after document element": "put everything inside one root element",
+    "undefined entity": "write the character itself; only &amp; &lt; &gt; &quot; &apos; are known",
+    "XML or text declaration not at start of entity": "remove what stands before <?xml",
+    "encoding specified in XML declaration is incorrect": "save the file as UTF-8 and declare that",
+}
+_NOT_XML = "correct it there, or give a file that is XML"
+
+
+@dataclass(slots=True)
+class Element:
+    """One tag: its attributes, the line it starts on, and the elements inside it."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Element]
+
+
+def load(source: str | os.PathLike[str], text: str | None = None) -> tuple[str, Element]:
+    """The file's name as messages show it, and its root element. With `text`, nothing is opened."""
+    try:
+        file = os.fsdecode(source)
+    except TypeError:
+        problem = f"the source is a {type(source).__name__}"
+        raise FileError(message("", "file", problem, "give a path as a string or pathlib.Path")) from None
+    if text is None:
+        return file, parse(_read(file), file)
+    # a lone surrogate has no UTF-8; passed on as it is, the parser refuses it and tells the line
+    return file, parse(text.encode("utf-8", "surrogatepass"), file, "utf-8")
+
+
+def _read(file: str) -> bytes:
+    def refuse(problem: str, fix: str) -> FileError:
+        return FileError(message(repr(file) if "\0" in file else file, "file", problem, fix))
+
+    try:
+        mode = os.stat(file).st_mode
+        if stat.S_ISDIR(mode):
+            raise refuse("it is a folder", "give the file in it")
+        if not stat.S_ISREG(mode):  # a pipe may never answer, and a device never end
+            raise refuse("it is no regular file", "write it to a file first")
+        with open(file, "rb") as f:
+            data = f.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise refuse("there is no such file", "check the path") from None
+    except PermissionError:
+        raise refuse("it may not be read", "give yourself permission to read it") from None
+    except OSError as e:
+        raise refuse(f"it cannot be read: {e.strerror}", "check the path") from None
+    except FileError:
+        raise
+    except ValueError:
+        raise refuse("there is no such file: its name has a zero byte", "check the path") from None
+    return data
+
+
+def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
+    """The root element of a document; `encoding` overrides what the document says of itself."""
+    if len(data) > MAX_BYTES:
+        problem = f"it is larger than {MAX_BYTES // 2**20} MB"
+        raise FileError(message(file, "file", problem, "give a model without embedded data"))
+    parser = expat.ParserCreate(encoding)
+    top = Element("", {}, 0, [])
+    open_elements = [top]
+    count = 0
+
+    def refuse(tag: str, problem: str, fix: str) -> FileError:
+        return FileError(message(f"{file}:{parser.CurrentLineNumber}", f"<{tag[:100]}>", problem, fix))
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(open_elements) > MAX_DEPTH:
+            problem = f"elements are nested more than {MAX_DEPTH} deep"
+            raise refuse(tag, problem, "give a model of ordinary shape")
+        if count > MAX_ELEMENTS:
+            raise refuse(tag, f"there are more than {MAX_ELEMENTS:,} elements", "split or simplify the model")
+        if len(attributes) > MAX_ATTRIBUTES:
+            raise refuse(tag, f"it has {len(attributes):,} attributes", f"give at most {MAX_ATTRIBUTES:,}")
+        for name, value in attributes.items():
+            if len(value) > MAX_VALUE:
+                problem = f"its attribute {name[:100]!r} has {len(value):,} characters"
+                raise refuse(tag, problem, f"give at most {MAX_VALUE:,}")
+        element = Element(tag, attributes, parser.CurrentLineNumber, [])
+        open_elements[-1].children.append(element)
+        open_elements.append(element)
+
+    def end(tag: str) -> None:
+        open_elements.pop()
+
+    def doctype(*_: Any) -> None:
+        fix = "remove the DOCTYPE; its entities, if any, have to be written out"
+        raise refuse("!DOCTYPE", "document types and entities are not read", fix)
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = doctype
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as e:
+        problem = expat.ErrorString(e.code) or "broken"
+        inside = f"<{open_elements[-1].tag[:100]}>" if len(open_elements) > 1 else "document"
+        where = f"{file}:{e.lineno}"
+        text = f"not valid XML at column {e.offset + 1}: {problem}"
+        raise FileError(message(where, inside, text, _FIXES.get(problem, _NOT_XML))) from None
+    except FileError:
+        raise
+    except (LookupError, ValueError) as e:  # what a codec says that is unknown, or of more than one byte
+        raise refuse("?xml", f"its encoding cannot be read: {e}", "save the file as UTF-8 and declare that") from None
+    finally:  # the handlers hold the parser and the tree; without them, both go when the tree is done with
+        parser.StartElementHandler = parser.EndElementHandler = parser.StartDoctypeDeclHandler = None
+    return top.children[0]

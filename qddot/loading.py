@@ -1,0 +1,130 @@
+"""The ways to get a robot: from a file, by name, from a DH table, from a generator, from a Builder."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qddot import build, robots
+from qddot.errors import FileError, InputError, QddotWarning, message, unknown
+from qddot.model import Model
+from qddot.robot import Robot
+
+
+class Builder(build.Builder):
+    """`qddot.build.Builder` that also hands out the finished robot."""
+
+    def robot(self) -> Robot:
+        """The finished robot."""
+        return Robot(self.model())
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    floating_base: bool = False,
+    package_dirs: Sequence[str] = (),
+    passive_forces: bool = True,
+    snap: bool | float = False,
+    own_joints: Mapping[str, Callable[..., Any]] | None = None,
+) -> Robot:
+    """A robot from a file (URDF, MJCF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
+
+    `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
+    leaves out joint damping, friction and springs; `snap` sets angles within 1e-5 (or that many) radians of a multiple
+    of π/2 to it and reports each; `own_joints` gives the functions of a saved robot's own joints.
+    """
+    tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
+    model = _read(source, floating_base, package_dirs, tolerance, own_joints)
+    serious = [f for f in model.findings if f.severity != "note"]
+    if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
+        more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
+        text = "\n  ".join(str(f) for f in serious[:3])
+        warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
+    return Robot(model if passive_forces else model.without_passive_forces())
+
+
+def _read(
+    source: str | os.PathLike[str],
+    floating_base: bool,
+    package_dirs: Sequence[str],
+    snap: float,
+    own_joints: Mapping[str, Callable[..., Any]] | None,
+) -> Model:
+    path = Path(source)
+    if isinstance(source, str) and source in robots.NAMES:
+        _only_urdf(str(source), floating_base)
+        return robots.build(source).model()
+    if not path.exists():
+        if path.suffix == "" and os.sep not in str(source):
+            raise unknown("robot or file", str(source), robots.NAMES, "qddot")
+        raise FileError(message(str(source), "file", "it does not exist", "check the path"))
+    kind = _format_of(path)
+    if kind == "urdf":
+        from qddot.formats import urdf
+
+        return urdf.read(path, floating_base=floating_base, package_dirs=package_dirs, snap=snap).model()
+    _only_urdf(str(source), floating_base)
+    if kind == "mjcf":
+        from qddot.formats import mjcf
+
+        return mjcf.read(path, snap=snap).model()
+    if kind == "dh":
+        from qddot.formats import dh
+
+        return dh.read(path, snap=snap).model()
+    from qddot.formats import native
+
+    return native.read(path, own_joints=own_joints)
+
+
+def _only_urdf(source: str, floating_base: bool) -> None:
+    if floating_base:
+        fix = "leave out floating_base=; this kind of file says itself what its base is"
+        raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
+
+
+_FORMATS = {".urdf": "urdf", ".mjcf": "mjcf", ".csv": "dh", ".toml": "dh", ".json": "native", ".qddot": "native"}
+
+
+def _format_of(path: Path) -> str:
+    """By the file's ending, and for .xml by its first element."""
+    kind = _FORMATS.get(path.suffix.lower())
+    if kind is not None:
+        return kind
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(65536)
+        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf")):
+            if mark in head:
+                return found
+    endings = ", ".join(sorted(_FORMATS)) + " or .xml"
+    raise FileError(
+        message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}")
+    )
+
+
+def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:
+    """A robot from a DH table: rows with alpha, a, theta, d, kind, mass, com, inertia (about the com)."""
+    from qddot.formats import dh
+
+    return Robot(dh.from_rows(rows, convention=convention, **options).model())
+
+
+def chain(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
+    """A chain of n links: regular without rng, random with one."""
+    from qddot.robots import generators
+
+    return Robot(generators.chain(n, rng=rng, **options).model())
+
+
+def random_tree(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
+    """A random tree of n links over all kinds of joints."""
+    from qddot.robots import generators
+
+    return Robot(generators.random_tree(n, rng=rng, **options).model())

@@ -1,0 +1,153 @@
+"""docs/papers.md keeps its promises: what it names exists, and no equation is forgotten or listed twice."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OPEN = "open"
+
+
+class Row(NamedTuple):
+    """One line of a table: the equations it covers, and the four cells."""
+
+    equations: tuple[str, ...]
+    says: str
+    function: str
+    test: str
+
+
+def numbered(first, last, prefix=""):
+    return [f"({prefix}{k})" for k in range(first, last + 1)]
+
+
+PAPERS = {
+    "Featherstone & Orin 2000": [
+        *numbered(1, 29),
+        "Listing: velocities and accelerations",
+        "Listing: joint forces",
+        "Listing: RNEA",
+        "Listing: CRBA",
+    ],
+    "Kim 2012": [
+        *numbered(1, 92),
+        *(f"Table {k}" for k in range(1, 8)),
+        *(f"Lemma {k}" for k in (1, 2, 3)),
+        *(f"Corollary {k}" for k in (1, 2)),
+    ],
+    "Saha 1999": [
+        *(f"({k})" for k in range(1, 32) if k not in (6, 11, 23)),
+        *(f"({k}{part})" for k in (6, 11, 23) for part in "ab"),
+    ],
+    "Lin 1991": [*numbered(1, 67), *numbered(1, 15, "A"), "Table I", "Table II", "Fig. 3", "Fig. A1"],
+}
+ERRATA = {"F": 11, "K": 19, "S": 15, "L": 24}
+
+
+def equations(cell):
+    """`(3)` is one equation, `(1)-(3)` three, and anything else a name."""
+    span = re.fullmatch(r"\((\d+)\)-\((\d+)\)", cell)
+    return tuple(numbered(int(span[1]), int(span[2]))) if span else (cell,)
+
+
+@functools.cache
+def page():
+    return (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+@functools.cache
+def tables():
+    """The rows below each heading."""
+    out: dict[str, list[Row]] = {}
+    heading = ""
+    for line in page().splitlines():
+        if line.startswith("## "):
+            heading = line[3:]
+            out[heading] = []
+        elif line.startswith("|") and not line.startswith(("| equation", "|---")):
+            cells = [c.strip() for c in line.strip("|").split("|")]
+            assert len(cells) == 4, f"this row has not four cells: {line}"
+            out[heading].append(Row(equations(cells[0]), *cells[1:]))
+    return out
+
+
+def rows():
+    return [row for paper in tables().values() for row in paper]
+
+
+def names(cell):
+    """What stands in backticks, and nothing else may stand there."""
+    found = re.findall(r"`([^`]+)`", cell)
+    assert re.sub(r"`[^`]+`|, ", "", cell) == "", f"{cell!r} has more than names in it"
+    assert found, f"{cell!r} names nothing"
+    return found
+
+
+def test_every_paper_has_its_table():
+    assert list(tables()) == list(PAPERS)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_equation_has_exactly_one_row(paper):
+    listed = [e for row in tables()[paper] for e in row.equations]
+    twice = sorted({e for e in listed if listed.count(e) > 1})
+    assert not twice, f"listed twice: {twice}"
+    missing = [e for e in PAPERS[paper] if e not in listed]
+    assert not missing, f"without a row: {missing}"
+    invented = [e for e in listed if e.startswith("(") and e not in PAPERS[paper]]
+    assert not invented, f"the paper has no {invented}"
+
+
+def test_rows_are_built_or_open():
+    """Not half of each; and a range of equations is for what one function covers."""
+    for row in rows():
+        assert row.says
+        assert (row.function == OPEN) == (row.test == OPEN), f"{row.equations} is both built and open"
+        assert row.function != OPEN or len(row.equations) == 1, f"{row.equations} are open: a row each"
+
+
+def test_functions_exist():
+    for row in rows():
+        if row.function == OPEN:
+            continue
+        for name in names(row.function):
+            thing = _find(name)
+            assert callable(thing) or isinstance(thing, property), f"{name} of {row.equations} is no function"
+
+
+def _find(name):
+    """What qddot has under a dotted name: modules as far as they go, then attributes."""
+    thing = importlib.import_module("qddot")
+    path = "qddot"
+    for part in name.split("."):
+        path = f"{path}.{part}"
+        if isinstance(thing, types.ModuleType) and hasattr(thing, "__path__"):
+            thing = importlib.import_module(path)
+        else:
+            assert hasattr(thing, part), f"qddot has no {name}: {part!r} is missing"
+            thing = getattr(thing, part)
+    return thing
+
+
+def test_tests_exist():
+    for row in rows():
+        if row.test == OPEN:
+            continue
+        for name in names(row.test):
+            file, _, test = name.partition("::")
+            source = ROOT / "tests" / f"{file}.py"
+            assert source.is_file(), f"{name}: there is no {source.name}"
+            text = source.read_text(encoding="utf-8")
+            assert re.search(rf"^def {re.escape(test)}\(", text, re.MULTILINE), f"{source.name} has no {test}"
+
+
+def test_every_correction_is_named():
+    named = set(re.findall(r"\b[FKSL]\d+\b", page()))
+    assert named == {f"{letter}{k}" for letter, count in ERRATA.items() for k in range(1, count + 1)}
