@@ -7,7 +7,6 @@ what is merely doubtful is collected as findings.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from qddot.blocks import Vector
-from qddot.errors import Finding, ModelError, message
+from qddot.errors import Finding, ModelError, message, near
 from qddot.joints import Fixed, Free, Joint
 from qddot.model import Frame, Limits, Loop, Mimic, Model
 from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, unit_axes
@@ -276,7 +275,7 @@ class Builder:
         return above
 
     def _missing(self, name: str) -> str:
-        return "does not exist" + _near(name, self._links)
+        return "does not exist" + near(name, self._links)
 
     def _order(self, above: dict[str, _Joint]) -> list[str]:
         """Parents before children, otherwise as declared."""
@@ -346,8 +345,8 @@ class Builder:
         other = j.mimic[0] if j.mimic else ""
         element = f"joint {j.name!r}"
         if other not in self._joints:
-            near = _near(other, self._joints)
-            raise ModelError(message(j.where, element, f"it mimics {other!r}, which is no joint{near}", "name a joint"))
+            problem = f"it mimics {other!r}, which is no joint{near(other, self._joints)}"
+            raise ModelError(message(j.where, element, problem, "name an existing joint"))
         followed = self._joints[other]
         if any(x.joint.nv != 1 or x.joint.nq != 1 for x in (j, followed)):
             problem = f"it mimics {other!r}, and one of the two has not just one freedom"
@@ -398,11 +397,6 @@ class Builder:
             first = getattr(table[name], "where", "")
             also = f" (first at {first})" if first else ""
             raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known)[:2000], n=3, cutoff=0.5)  # the search takes long on more
-    return f" (near: {', '.join(near)})" if near else ""
 
 
 _DECLARE = "declare the link or correct the name"

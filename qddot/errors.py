@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+
+_NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
 
 
 class QddotError(Exception):
@@ -60,6 +63,13 @@ class Finding:
 def message(where: str, element: str, problem: str, fix: str) -> str:
     """The one form that errors about models have."""
     return str(Finding("error", where, element, problem, fix))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The names like one that does not exist, as an addition to the message about it."""
+    among = list(islice(known, _NEAR_AMONG))
+    found = difflib.get_close_matches(name, among, n=3, cutoff=0.5)
+    return f" (near: {', '.join(found)})" if found else ""
 
 
 def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNameError:

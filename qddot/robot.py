@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Robot:
         """Writes qddot's own file, from which `load` gives an equal robot."""
         from qddot.formats import native
 
-        native.write(self.model, path)
+        native.write(self.model, Path(path))
 
     # ---- configurations
 

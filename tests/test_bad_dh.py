@@ -80,6 +80,13 @@ FILES = {
     "gravity.csv": ("# gravity: 0 0\n" + HEAD, [":1:", "gravity", "three numbers"]),
     "binary.csv": (b"\x89PNG\r\n\x1a\n\x00\xff", ["UTF-8"]),
     "nul.csv": (b"a,d\n\x00,1\n", [":2:"]),
+    "digits.csv": ("a\n" + "1" * 100_000 + "x\n", [":2:", "decimal"]),
+    "spaces.csv": ("theta\n1" + " " * 100_000 + "x\n", [":2:", "radians"]),
+    "preamble.csv": ("# name: a" + " " * 900_000 + "b\n" + HEAD, [":1:", "100 characters"]),
+    "name.csv": ("a,name\n0," + "n" * 100_000 + "\n", [":2:", "100 characters"]),
+    "kinds.csv": ("a,kind\n0," + "n" * 100_000 + "\n", [":2:", "unknown kind"]),
+    "columns.csv": ("a" * 100_000 + "\n", [":1:", "unknown column"]),
+    "field.csv": ("a\n" + "1" * 900_000 + "\n", [":2:", "field larger"]),
     "big.csv": (b"a\n" + b"0\n" * 1_000_000, ["larger than"]),
     "rows.csv": ("a\n" + "0\n" * 10_001, ["10001 rows", "10000"]),
     "empty.toml": ("", ["no rows"]),
@@ -103,6 +110,8 @@ FILES = {
     "hidden.toml": ('x = [{"\\"".' + "a." * 200_000 + 'a = 1}] # "\n', [":1:", "many dots"]),
     "lines.toml": ('[robot]\nname = """a\nb"""\n' + LINK, [":2:", "one line"]),
     "long.toml": (LINK + "a = " + "9" * 10_000 + "\n", ["too long"]),
+    "quotes.toml": ("a = " + '\\"' * 400_000, [":1:"]),
+    "word.toml": ("a" * 900_000 + "\n", [":1:"]),
     "binary.toml": (b"\x00\x01\xfe", ["UTF-8"]),
 }
 

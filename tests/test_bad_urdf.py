@@ -93,8 +93,8 @@ BAD = {
         f'<!DOCTYPE r [<!ENTITY a "{"a" * 100_000}">]><robot name="{"&a;" * 100_000}"/>',
         r":1: <!DOCTYPE>: .*; remove the DOCTYPE",
     ),
-    "deep": ("<robot>" + "<a>" * 200_000, r":1: <a>: elements are nested more than 100 deep; give a model"),
-    "deep_and_closed": (robot("<a>" * 200_000 + "</a>" * 200_000), r":2: <a>: elements are nested more than 100 deep"),
+    "deep": ("<robot>" + "<a>" * 200_000, r":1: <a>: elements are nested more than 600 deep; give a model"),
+    "deep_and_closed": (robot("<a>" * 200_000 + "</a>" * 200_000), r":2: <a>: elements are nested more than 600 deep"),
     "elements": (
         lambda: robot("<a/>" * 1_000_000),
         r":2: <a>: there are more than 300,000 elements; split or simplify",

@@ -235,6 +235,21 @@ def test_quadruped_stands_on_four_mirrored_legs():
     assert model.armature[model.joint_index("rear_left_knee")] == pytest.approx((63e-6 * 9.33**2,))
 
 
+def test_quadruped_is_its_own_mirror_image():
+    """Left and right exchanged, y and with it turns about x and z reversed: M at q = 0 does not change."""
+    model = model_of("quadruped")
+    mirror = np.zeros((18, 18))
+    mirror[:6, :6] = np.diag([-1, 1, -1, 1, -1, 1])
+    for i in range(2, 14):
+        twin = model.joint_names[i].replace("right", "LEFT").replace("left", "right").replace("LEFT", "left")
+        sign = -1 if "abduction" in twin else 1
+        mirror[model.slots[i].v.start, model.slots[model.joint_index(twin)].v.start] = sign
+    M = mass_matrix(model, neutral(model))
+    np.testing.assert_allclose(
+        mirror @ M @ mirror.T, M, atol=1e-15
+    )  # entries of 1e-5 to 10, rounding of the largest 1e-15
+
+
 def test_unknown_robots_list_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'puma560'"):
         robots.build("puma")

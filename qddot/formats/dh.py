@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ _ROBOT_KEYS = ("name", "convention", "gravity")
 
 MAX_BYTES = 1_000_000
 MAX_ROWS = 10_000
+MAX_CELL = 100  # characters of a number or a name; longer text is not even tried against the patterns below
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _PI = re.compile(
     r"(?P<sign>[+-]?)((?P<times>\d+\.?\d*|\.\d+)\s*\*?\s*)?pi(\s*/\s*(?P<over>\d+\.?\d*|\.\d+))?", re.ASCII
@@ -83,8 +85,9 @@ def _add_row(b: Builder, parent: str, k: int, row: Mapping[str, Any], where: str
     if not isinstance(row, Mapping):
         raise ModelError(message(where, f"row {k}", f"it is a {type(row).__name__}", "give a mapping of DH parameters"))
     link = row.get("name", f"link{k}")
-    if not isinstance(link, str) or not link:
-        raise ModelError(message(where, f"row {k}", f"its name is {link!r}", "give a text that is not empty"))
+    if not isinstance(link, str) or not 0 < len(link) <= MAX_CELL:
+        fix = f"give a text of 1 to {MAX_CELL} characters"
+        raise ModelError(message(where, f"row {k}", f"its name is {_shown(link)}", fix))
     element, joint = f"link {link!r}", f"joint{k}"
     for key in row:
         _choice(key, KEYS, "key", where, element)
@@ -124,14 +127,14 @@ def _add_row(b: Builder, parent: str, k: int, row: Mapping[str, Any], where: str
 def _choice(value: Any, known: Iterable[str], what: str, where: str, element: str = "DH table") -> None:
     known = list(known)
     if value not in known:
-        near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(value)[:MAX_CELL], known, n=1, cutoff=0.5)
         fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(known)
-        raise ModelError(message(where, element, f"unknown {what} {value!r}", fix))
+        raise ModelError(message(where, element, f"unknown {what} {_shown(value)}", fix))
 
 
 def _number(value: Any, key: str, where: str, element: str) -> float:
     """A finite float from a number or from plain decimal text."""
-    text = isinstance(value, str) and _NUMBER.fullmatch(value.strip())
+    text = isinstance(value, str) and len(value) <= MAX_CELL and _NUMBER.fullmatch(value.strip())
     if text or (isinstance(value, Real) and not isinstance(value, bool)):
         try:
             x = float(value)
@@ -145,7 +148,7 @@ def _number(value: Any, key: str, where: str, element: str) -> float:
 
 def _angle(value: Any, key: str, where: str, element: str) -> float:
     """Radians, a multiple of pi, or degrees."""
-    text = value.strip() if isinstance(value, str) else ""
+    text = value.strip() if isinstance(value, str) and len(value) <= MAX_CELL else ""
     if found := _PI.fullmatch(text):
         over = float(found["over"] or 1.0)
         if over > 0.0:
@@ -191,7 +194,7 @@ class _Table(NamedTuple):
     places: list[str]
 
 
-def read(path: str | Path, *, snap: float = 0.0) -> Builder:
+def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
     """The Builder of a DH table in a .csv or .toml file."""
     file = Path(path)
     readers = {".csv": _read_csv, ".toml": _read_toml}
@@ -237,14 +240,15 @@ def _robot_option(key: str, value: Any, where: str) -> Any:
         if not isinstance(flat, list) or len(flat) != 3:
             raise ModelError(message(where, element, f"it is {_shown(value)}", "give three numbers"))
         return [_number(x, key, where, element) for x in flat]
-    if not isinstance(value, str) or not value:
-        raise ModelError(message(where, element, f"it is {_shown(value)}", "give a text"))
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_CELL:
+        fix = f"give a text of 1 to {MAX_CELL} characters"
+        raise ModelError(message(where, element, f"it is {_shown(value)}", fix))
     if key == "convention":
         _choice(value, CONVENTIONS, "convention", where, element)
     return value
 
 
-_OPTION_LINE = re.compile(rf"#?\s*({'|'.join(_ROBOT_KEYS)})\s*[:=]\s*(.*?)\s*", re.ASCII)
+_OPTION_LINE = re.compile(rf"#?\s*({'|'.join(_ROBOT_KEYS)})\s*[:=](.*)", re.ASCII)
 
 
 def _read_csv(file: Path, text: str) -> _Table:
@@ -255,7 +259,7 @@ def _read_csv(file: Path, text: str) -> _Table:
         where = f"{file}:{number}"
         option = _OPTION_LINE.fullmatch(line.strip())
         if option and not header:
-            table.options[option[1]] = _robot_option(option[1], option[2], where)
+            table.options[option[1]] = _robot_option(option[1], option[2].strip(), where)
         elif line.strip() and not line.lstrip().startswith("#"):
             cells = _cells(line, where)
             if not header:
@@ -290,7 +294,7 @@ def _csv_row(header: list[str], cells: list[str], where: str) -> dict[str, Any]:
         problem = f"it has {len(cells)} cells where the header has {len(header)}"
         raise FileError(message(where, "row", problem, "give one cell a column"))
     given = {key: cell for key, cell in zip(header, cells, strict=True) if cell}
-    element = f"link {given.get('name', '')!r}" if "name" in given else "row"
+    element = f"link {given['name'][:MAX_CELL]!r}" if "name" in given else "row"
     row: dict[str, Any] = {}
     for key, cell in given.items():
         if key in ("name", "kind", *_ROTATIONS, *_LIMITS):
@@ -302,8 +306,8 @@ def _csv_row(header: list[str], cells: list[str], where: str) -> dict[str, Any]:
     return row
 
 
-_TOML_ASIDE = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')  # texts and comments
-_DOTTED = re.compile(r'(?:[\w"-]+\s*\.\s*){3}')  # tomllib takes the square of a key's parts in time and memory
+_TOML_ASIDE = re.compile(r"""\"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|#.*""")  # texts and comments
+_DOTTED = re.compile(r'(?<![\w"-])(?:[\w"-]+\s*\.\s*){3}')  # tomllib takes the square of a key's parts, time and memory
 _ODD_NUMBER = re.compile(r"(?<![\w.])(?:[+-]?(?:0[xob]\w+|nan\b|inf\b)|[+-]?[\d.]+_[\w.]*)")
 
 

@@ -40,7 +40,7 @@ _PASSIVE = ("armature", "damping", "friction", "stiffness")
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
-def write(model: Model, path: str | Path) -> None:
+def write(model: Model, path: str | os.PathLike[str]) -> None:
     """Writes the file in one step: a reader sees the old one or the new one, never a part."""
     for name, joint in [*zip(model.joint_names, model.joint, strict=True), *((p.name, p.joint) for p in model.loops)]:
         if isinstance(joint, Own) and not joint.name:
@@ -71,7 +71,7 @@ def _one_item_a_line(content: Mapping[str, Any]) -> str:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-def read(path: str | Path, own_joints: Mapping[str, Callable[..., Any]] | None = None) -> Model:
+def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., Any]] | None = None) -> Model:
     """The model of a file. `own_joints` has the functions of the user's own joints, by name."""
     file = Path(path)
     reader = _Reader(str(file), own_joints or {})
@@ -102,7 +102,9 @@ def _parse(file: Path) -> Any:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise FileError(message(str(file), "JSON", f"key {key!r} stands twice in one object", "remove one"))
+                raise FileError(
+                    message(str(file), "JSON", f"key {_shown(key)} stands twice in one object", "remove one")
+                )
             seen.add(key)
         return dict(pairs)
 
@@ -210,7 +212,7 @@ class _Reader:
     def _joint(self, x: Any, at: str) -> Joint:
         kind = x.get("kind") if isinstance(x, dict) else None
         if not isinstance(kind, str) or kind not in KINDS:
-            near = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(kind)[:100], KINDS, n=1, cutoff=0.5)
             fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(KINDS)
             self._fail(f"{at}.kind", f"unknown kind {_shown(kind)}", fix)
         if kind == Own.kind:
@@ -314,7 +316,7 @@ class _Reader:
             self._fail(at, f"it is {_shown(x)}", "write an object with " + ", ".join(keys))
         for key in x:
             if key not in keys:
-                near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+                near = difflib.get_close_matches(key[:100], keys, n=1, cutoff=0.5)
                 self._fail(at, f"unknown key {_shown(key)}", f"did you mean {near[0]!r}?" if near else "remove it")
         for key in keys:
             if key not in x:

@@ -11,13 +11,12 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from qddot.build import WORLD, Builder
-from qddot.errors import FileError, message
+from qddot.errors import FileError, message, near
 from qddot.formats import xml
 from qddot.formats.xml import Element
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
@@ -55,7 +54,6 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 _LARGEST = 1e30  # in SI units nothing of a robot is beyond this, and products of a few such numbers stay finite
 _LONGEST = 1000  # characters of a name or of the numbers in one attribute
 _MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
-_NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
 
 _EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
 _OTHER_FORMATS = {
@@ -178,7 +176,7 @@ class _Reader:
                 self.fail(e, owner, f"it has no <{role}>", f'add <{role} link="…"/>')
             link = self.name(end, "link", owner)
             if link not in links:
-                problem = f"its {role} link {_shown(link)} does not exist{_near(link, links)}"
+                problem = f"its {role} link {_shown(link)} does not exist{near(link, links)}"
                 fix = f"correct the name or declare the link with <link name={_shown(link)}/>"
                 self.fail(end, owner, problem, fix)
             ends.append(link)
@@ -348,7 +346,7 @@ class _Reader:
             self.find("note", mimic, owner, problem, "its <mimic> was left out; remove it or change the type")
             return None
         if other not in joints:
-            problem = f"it mimics {other!r}, which is no joint{_near(other, joints)}"
+            problem = f"it mimics {other!r}, which is no joint{near(other, joints)}"
             self.fail(mimic, f"{owner} <mimic>", problem, "name an existing joint or remove the <mimic>")
         return other, factor, offset
 
@@ -453,8 +451,8 @@ class _Reader:
 
     def count_unread(self, key: tuple[str, str, str], e: Element, owner: str, meant: set[str]) -> None:
         if key not in self.unread and len(self.unread) < _MOST_UNREAD:
-            near = difflib.get_close_matches(key[2].lower(), meant, n=1, cutoff=0.6)
-            self.unread[key] = _Unread(self.where(e), owner, near[0] if near else None)
+            close = difflib.get_close_matches(key[2].lower(), meant, n=1, cutoff=0.6)
+            self.unread[key] = _Unread(self.where(e), owner, close[0] if close else None)
         if key in self.unread:
             self.unread[key].count += 1
 
@@ -509,12 +507,6 @@ def _depth_first(root: str | None, links: dict[str, Element], heads: list[_Joint
             order[name] = None
             stack.extend(children.get(name, ()))
     return [*order, *(name for name in links if name not in order)]
-
-
-def _near(name: str, names: Iterable[str]) -> str:
-    """The names like one that does not exist, as an addition to the message about it."""
-    near = difflib.get_close_matches(name, islice(names, _NEAR_AMONG), n=3, cutoff=0.6)
-    return f" (near: {', '.join(near)})" if near else ""
 
 
 def _free_name(wanted: str, taken: Container[str]) -> str:

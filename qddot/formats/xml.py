@@ -16,7 +16,7 @@ from xml.parsers import expat
 from qddot.errors import FileError, message
 
 MAX_BYTES = 64 * 2**20
-MAX_DEPTH = 100
+MAX_DEPTH = 600  # MJCF nests elements as the mechanism nests bodies
 MAX_ELEMENTS = 300_000
 MAX_ATTRIBUTES = 1_000  # of one element
 MAX_VALUE = 2**24  # characters of one attribute
