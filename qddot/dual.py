@@ -44,6 +44,8 @@ class Dual:
     def __pow__(self, n: int) -> Dual:
         if not isinstance(n, int):
             raise TypeError(f"a dual number can be raised to whole powers only, not to {n!r}")
+        if n in (0, 1):  # 0 to the power -1 must not come up on the way to the slope
+            return Dual(1.0, 0.0 * self.slope) if n == 0 else self
         return Dual(self.value**n, n * self.value ** (n - 1) * self.slope)
 
     __radd__ = __add__

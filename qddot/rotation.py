@@ -173,7 +173,7 @@ def rotation_quaternion(R: Rotation) -> tuple[Scalar, Scalar, Scalar, Scalar]:
 
 # ---- exponential and logarithm -------------------------------------------------------------------------------------
 
-_SERIES_BELOW = 1.0  # in the square of the angle; above it the closed forms lose less than two bits
+_SERIES_BELOW = 1.0  # in the square of the angle; above it the closed forms lose at most five bits
 
 
 def exp_coefficients(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:

@@ -63,7 +63,9 @@ def arctan2(y: Scalar, x: Scalar) -> Scalar:
         # by half the angle: a logarithm would add an imaginary step of 1e-20 to a number near one, and lose it
         r = np.sqrt(x * x + y * y)
         behind = less(x, 0.0)
-        return 2.0 * np.arctan(np.where(behind, r - x, y) / np.where(behind, np.where(y == 0, 1e-300, y), r + x))
+        angle = 2.0 * np.arctan(np.where(behind, r - x, y) / np.where(behind, np.where(y == 0, 1e-300, y), r + x))
+        turns = np.round((np.arctan2(np.real(y), np.real(x)) - angle.real) / (2.0 * np.pi))
+        return angle + 2.0 * np.pi * turns
     if isinstance(y, np.ndarray | np.generic | float | int) and isinstance(x, np.ndarray | np.generic | float | int):
         return np.arctan2(y, x)
     owner = y if hasattr(y, "arctan2") or hasattr(y, "context") else x

@@ -77,4 +77,4 @@ def _rotor(b: Builder, name: str, carrier: str, placement: Transform, inertia: S
 def _mirrored(inertia: Six, left: int) -> Six:
     """In units of 1e-6 kg m², for the left side; a mirror across the x-z plane changes the sign of products with y."""
     xx, xy, xz, yy, yz, zz = (1e-6 * x for x in inertia)
-    return (xx, xy, xz, yy, left * yz, zz)
+    return (xx, left * xy, xz, yy, left * yz, zz)
