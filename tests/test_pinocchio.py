@@ -32,8 +32,8 @@ REFUSED = {
 # 1e-9 relative to the largest entry of the quantity; some thousand operations on numbers whose parts are up to 1e4
 # times the result leave 1e-12, so there is room for the order of operations and none for a mistake.
 TOLERANCE = 1e-9
-# What passes through M⁻¹ is rounded in proportion to the condition of M: 1e-16 a unit, some tens of units of work.
-PER_CONDITION = 1e-14
+# What passes through M⁻¹ is rounded in proportion to the condition of M, 1e-16 a unit. Only iCub, at 2e10, needs it.
+PER_CONDITION = 1e-16
 
 
 class Case:
