@@ -23,6 +23,7 @@ import numpy as np
 
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, ModelError, message
+from qddot.formats.files import read_bytes
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
 from qddot.parts import cos_sin
 from qddot.rotation import AxisRotation
@@ -216,14 +217,7 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
 
 
 def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise FileError(message(str(file), "file", problem, "check the path and its permissions")) from None
-    if len(data) > MAX_BYTES:
-        raise FileError(message(str(file), "file", f"it is larger than {MAX_BYTES} bytes", "give a DH table"))
+    data = read_bytes(str(file), MAX_BYTES)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

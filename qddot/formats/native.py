@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from qddot.blocks import Vector
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, Finding, ModelError, message
+from qddot.formats.files import read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.model import Frame, Limits, Loop, Mimic, Model, describe_joint
 from qddot.parts import rigid
@@ -84,14 +85,7 @@ def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., An
 
 
 def _parse(file: Path) -> Any:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise FileError(message(str(file), "file", problem, "check the path and its permissions")) from None
-    if len(data) > MAX_BYTES:
-        raise FileError(message(str(file), "file", f"it is larger than {MAX_BYTES} bytes", "give a robot's file"))
+    data = read_bytes(str(file), MAX_BYTES)
 
     def no_constant(literal: str) -> Any:
         line = data.count(b"\n", 0, max(0, data.find(literal.encode()))) + 1

@@ -8,12 +8,12 @@ attributes.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
 
 from qddot.errors import FileError, message
+from qddot.formats.files import read_bytes, refuse_if_larger
 
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 600  # MJCF nests elements as the mechanism nests bodies
@@ -52,41 +52,14 @@ def load(source: str | os.PathLike[str], text: str | None = None) -> tuple[str, 
         problem = f"the source is a {type(source).__name__}"
         raise FileError(message("", "file", problem, "give a path as a string or pathlib.Path")) from None
     if text is None:
-        return file, parse(_read(file), file)
+        return file, parse(read_bytes(file, MAX_BYTES), file)
     # a lone surrogate has no UTF-8; passed on as it is, the parser refuses it and tells the line
     return file, parse(text.encode("utf-8", "surrogatepass"), file, "utf-8")
 
 
-def _read(file: str) -> bytes:
-    def refuse(problem: str, fix: str) -> FileError:
-        return FileError(message(repr(file) if "\0" in file else file, "file", problem, fix))
-
-    try:
-        mode = os.stat(file).st_mode
-        if stat.S_ISDIR(mode):
-            raise refuse("it is a folder", "give the file in it")
-        if not stat.S_ISREG(mode):  # a pipe may never answer, and a device never end
-            raise refuse("it is no regular file", "write it to a file first")
-        with open(file, "rb") as f:
-            data = f.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise refuse("there is no such file", "check the path") from None
-    except PermissionError:
-        raise refuse("it may not be read", "give yourself permission to read it") from None
-    except OSError as e:
-        raise refuse(f"it cannot be read: {e.strerror}", "check the path") from None
-    except FileError:
-        raise
-    except ValueError:
-        raise refuse("there is no such file: its name has a zero byte", "check the path") from None
-    return data
-
-
 def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
     """The root element of a document; `encoding` overrides what the document says of itself."""
-    if len(data) > MAX_BYTES:
-        problem = f"it is larger than {MAX_BYTES // 2**20} MB"
-        raise FileError(message(file, "file", problem, "give a model without embedded data"))
+    refuse_if_larger(data, MAX_BYTES, file)
     parser = expat.ParserCreate(encoding)
     top = Element("", {}, 0, [])
     open_elements = [top]
