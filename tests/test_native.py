@@ -216,7 +216,7 @@ def test_broken_text(tmp_path, case):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(FileError, match="No such file"):
+    with pytest.raises(FileError, match="there is no such file"):
         native.read(tmp_path / "missing")
 
 
