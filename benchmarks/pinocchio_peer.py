@@ -1,0 +1,188 @@
+"""Pinocchio as a contestant: from Python, and in C++ built with g++ and with clang."""
+
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import native
+from benchmarks.cases import Case
+from benchmarks.contest import Contestant, clocked
+from qddot import conventions
+
+# Boost's lists must hold all of Pinocchio's joint types.
+_BOOST = (
+    "-DBOOST_MPL_CFG_NO_PREPROCESSED_HEADERS",
+    "-DBOOST_MPL_LIMIT_LIST_SIZE=30",
+    "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30",
+    "-DBOOST_FUSION_INVOKE_MAX_ARITY=12",
+)
+COMPILERS = {"Pinocchio C++ g++": "g++", "Pinocchio C++ clang": "clang++"}
+
+# (function, variant) in the order of the numbers in pinocchio_bench.cpp.
+FUNCTIONS = (
+    ("rnea", ""),
+    ("crba", "LOCAL"),
+    ("crba", "WORLD"),
+    ("aba", "LOCAL"),
+    ("aba", "WORLD"),
+    ("minverse", ""),
+    ("fk", ""),
+    ("jacobian", ""),
+)
+
+
+def build(compiler: str, build_dir: Path) -> native.Library:
+    """Takes minutes the first time."""
+    try:
+        import pinocchio
+    except ImportError as missing:
+        raise native.Unavailable("the package pin is not installed") from missing
+    folders = [p / "include" for p in Path(pinocchio.__file__).parents if p.name == "cmeel.prefix"]
+    if not folders or not (folders[0] / "eigen3").is_dir():
+        raise native.Unavailable("Pinocchio's headers need those of the package cmeel-eigen beside them")
+    include = folders[0]
+    flags = ("-std=c++17", "-w", f"-isystem{include}", f"-isystem{include / 'eigen3'}", *_BOOST)
+    return native.build("pinocchio_bench.cpp", compiler, flags, build_dir)
+
+
+def describe(case: Case) -> str:
+    """The model as text, one joint a line: parent, type, axis, rotation, position, mass, centre of mass, inertia."""
+    model = case.pinocchio
+    lines = [f"{model.njoints - 1} {_tip(case)} {_numbers(model.gravity.linear)}"]
+    for k in range(1, model.njoints):
+        kind, T, G = model.joints[k].shortname(), model.jointPlacements[k], model.inertias[k]
+        axis = model.joints[k].extract().axis if kind.endswith("Unaligned") else np.zeros(3)
+        numbers = _numbers(axis, T.rotation, T.translation, [G.mass], G.lever, G.inertia)
+        lines.append(f"{model.parents[k]} {kind} {numbers}")
+    return "\n".join(lines)
+
+
+def _numbers(*arrays: Any) -> str:
+    return " ".join(repr(float(x)) for array in arrays for x in np.ravel(array))
+
+
+def _tip(case: Case) -> int:
+    return int(case.pinocchio.getJointId(case.robot.model.joint_names[case.tip]))
+
+
+class States:
+    """The states in Pinocchio's conventions, and its results brought back to qddot's."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.layout = case, (case.robot.model, case.pinocchio)
+        self.q = np.ascontiguousarray(conventions.to_pinocchio_q(*self.layout, case.q))
+        self.v = np.ascontiguousarray(conventions.to_pinocchio_v(*self.layout, case.q, case.v))
+        self.a = np.ascontiguousarray(conventions.to_pinocchio_v(*self.layout, case.q, case.a))
+        self.tau = np.ascontiguousarray(conventions.to_pinocchio_tau(*self.layout, case.q, case.tau))
+
+    def shape(self, function: str) -> tuple[int, ...]:
+        n, links = self.case.pinocchio.nv, self.case.pinocchio.njoints - 1
+        return {"rnea": (n,), "aba": (n,), "fk": (links, 4, 4), "jacobian": (6, n)}.get(function, (n, n))
+
+    def back(self, function: str, x: np.ndarray) -> np.ndarray:
+        model, theirs = self.layout
+        q = self.case.q[: len(x)]
+        E = np.swapaxes(conventions.to_pinocchio_v(model, theirs, q[:, None], np.eye(model.nv)), -1, -2)
+        match function:
+            case "rnea":
+                return conventions.from_pinocchio_tau(model, theirs, q, x)
+            case "aba":
+                return conventions.from_pinocchio_v(model, theirs, q, x)
+            case "crba" | "minverse":  # E permutes: it is its own inverse transposed, so both go one way
+                upper = np.triu(x)
+                return np.swapaxes(E, -1, -2) @ (upper + np.swapaxes(np.triu(x, 1), -1, -2)) @ E
+            case "fk":
+                return x[:, self._joints()]
+            case _:
+                return np.roll(x, 3, axis=-2) @ E
+
+    def _joints(self) -> list[int]:
+        """Where Pinocchio has the joint of each of qddot's links; a floating base goes by another name."""
+        model, theirs = self.layout
+        names = [model.joint_names[i] for i, _ in model.outward()]
+        return [theirs.getJointId(name) - 1 if theirs.existJointName(name) else 0 for name in names]
+
+
+class FromPython:
+    """One call a state from Python, which is how `pin` is mostly used."""
+
+    def __init__(self, states: States) -> None:
+        self.states, self.model = states, states.case.pinocchio
+        self.data = self.model.createData()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def contestants(self, function: str) -> Iterator[Contestant]:
+        for (name, variant), call in self._calls().items():
+            if name == function:
+                yield Contestant(
+                    "Pinocchio from Python",
+                    lambda count, call=call: self._results(function, call, count),
+                    clocked(lambda call=call: [call(k) for k in range(len(self.states.q))]),
+                    len(self.states.q),
+                    variant,
+                )
+
+    def _calls(self) -> dict[tuple[str, str], Callable[[int], Any]]:
+        import pinocchio as pin
+
+        model, data, tip = self.model, self.data, _tip(self.states.case)
+        local, world = pin.Convention.LOCAL, pin.Convention.WORLD
+        # rows are cut out beforehand: indexing an array costs a tenth of a call
+        q, v, a, tau = (list(x) for x in (self.states.q, self.states.v, self.states.a, self.states.tau))
+        return {
+            ("rnea", ""): lambda k: pin.rnea(model, data, q[k], v[k], a[k]),
+            ("crba", "LOCAL"): lambda k: pin.crba(model, data, q[k], local),
+            ("crba", "WORLD"): lambda k: pin.crba(model, data, q[k], world),
+            ("aba", "LOCAL"): lambda k: pin.aba(model, data, q[k], v[k], tau[k], local),
+            ("aba", "WORLD"): lambda k: pin.aba(model, data, q[k], v[k], tau[k], world),
+            ("minverse", ""): lambda k: pin.computeMinverse(model, data, q[k]),
+            ("fk", ""): lambda k: pin.forwardKinematics(model, data, q[k]),
+            ("jacobian", ""): lambda k: pin.computeJointJacobian(model, data, q[k], tip),
+        }
+
+    def _results(self, function: str, call: Callable[[int], Any], count: int) -> np.ndarray:
+        out = np.empty((count, *self.states.shape(function)))
+        for k in range(count):
+            x = call(k)
+            out[k] = [T.homogeneous for T in list(self.data.oMi)[1:]] if function == "fk" else x
+        return self.states.back(function, out)
+
+
+class InCpp:
+    """One robot in one build of pinocchio_bench.cpp."""
+
+    def __init__(self, name: str, library: native.Library, states: States) -> None:
+        self.name, self.states, self._library = name, states, library.load()
+        self._library.bench_open.restype = ctypes.c_void_p
+        self._library.bench_time.restype = ctypes.c_double
+        error = ctypes.create_string_buffer(500)
+        arrays = [native.doubles(x) for x in (states.q, states.v, states.a, states.tau)]
+        text = describe(states.case).encode()
+        handle = self._library.bench_open(text, len(states.q), *arrays, error, ctypes.c_size_t(len(error)))
+        if not handle:
+            raise native.Unavailable(f"{name}: {error.value.decode()}")
+        self._handle = ctypes.c_void_p(handle)
+
+    def close(self) -> None:
+        self._library.bench_close(self._handle)
+
+    def contestants(self, function: str) -> Iterator[Contestant]:
+        for number, (name, variant) in enumerate(FUNCTIONS):
+            if name == function:
+                yield Contestant(
+                    self.name,
+                    lambda count, number=number: self._results(function, number, count),
+                    lambda number=number: self._library.bench_time(self._handle, number),
+                    len(self.states.q),
+                    variant,
+                )
+
+    def _results(self, function: str, number: int, count: int) -> np.ndarray:
+        out = np.empty((count, *self.states.shape(function)))
+        self._library.bench_run(self._handle, number, ctypes.c_size_t(count), native.doubles(out))
+        return self.states.back(function, out)

@@ -1,0 +1,90 @@
+"""The operations of the IR, one a row: what it computes, its derivatives, what it costs.
+
+| op                     | meaning                      |
+|------------------------|------------------------------|
+| add sub mul div neg    | IEEE arithmetic              |
+| fma fms fnma fnms      | a·b + c, a·b - c, c - a·b, -(a·b) - c, rounded once |
+| sqrt sin cos arctan2   |                              |
+| less, select           | x < y; c ? x : y             |
+| const, input           | a number; the k-th input     |
+| index, table, load     | a loop's counter; a constant table's entry; a buffer's entry |
+
+`slopes(x, y, …, r)` gives the derivative by each argument, r being the result, written with scalars of any kind.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from qddot import scalars
+
+Slopes = Callable[..., tuple[Any, ...]]
+
+
+class Op(NamedTuple):
+    """One operation: number of arguments, value on floats, derivatives, and the column of the count it falls in."""
+
+    arity: int
+    value: Callable[..., Any]
+    slopes: Slopes | None
+    counts: tuple[str, ...]
+
+
+def fused(a: float, b: float, c: float) -> float:
+    """a·b + c rounded once, as the machine's instruction does it."""
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c  # the sign of zero
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+def divide(x: float, y: float) -> float:
+    """IEEE division: by zero gives infinity or NaN."""
+    if y != 0.0:
+        return x / y
+    if x == 0.0 or math.isnan(x):
+        return math.nan
+    return math.copysign(math.inf, x) * math.copysign(1.0, y)
+
+
+OPS: dict[str, Op] = {
+    "add": Op(2, operator.add, lambda x, y, r: (1.0, 1.0), ("add",)),
+    "sub": Op(2, operator.sub, lambda x, y, r: (1.0, -1.0), ("add",)),
+    "mul": Op(2, operator.mul, lambda x, y, r: (y, x), ("mul",)),
+    "div": Op(2, divide, lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
+    "neg": Op(1, operator.neg, lambda x, r: (-1.0,), ()),
+    "fma": Op(3, fused, lambda a, b, c, r: (b, a, 1.0), ("mul", "add")),
+    "fms": Op(3, lambda a, b, c: fused(a, b, -c), lambda a, b, c, r: (b, a, -1.0), ("mul", "add")),
+    "fnma": Op(3, lambda a, b, c: fused(-a, b, c), lambda a, b, c, r: (-b, -a, 1.0), ("mul", "add")),
+    "fnms": Op(3, lambda a, b, c: fused(-a, b, -c), lambda a, b, c, r: (-b, -a, -1.0), ("mul", "add")),
+    "sqrt": Op(1, scalars.sqrt, lambda x, r: (0.5 / r,), ("sqrt",)),
+    "sin": Op(1, scalars.sin, lambda x, r: (scalars.cos(x),), ("sincos",)),
+    "cos": Op(1, scalars.cos, lambda x, r: (-scalars.sin(x),), ("sincos",)),
+    "arctan2": Op(
+        2, math.atan2, lambda y, x, r: (x / (x * x + y * y), -(y / (x * x + y * y))), ("arctan2",)
+    ),
+    "less": Op(2, operator.lt, lambda x, y, r: (0.0, 0.0), ("other",)),
+    "select": Op(
+        3,
+        lambda c, x, y: x if c else y,
+        lambda c, x, y, r: (0.0, scalars.where(c, 1.0, 0.0), scalars.where(c, 0.0, 1.0)),
+        ("other",),
+    ),
+    "const": Op(0, float, None, ()),
+    "input": Op(0, float, None, ()),
+    "index": Op(0, int, None, ()),
+    "table": Op(1, float, None, ()),
+    "load": Op(1, float, None, ()),
+}
+
+COMMUTATIVE = frozenset({"add", "mul"})
+LEAVES = frozenset({"const", "input", "index"})

@@ -1,0 +1,186 @@
+"""The algebra that simplifies expressions as they are built: one rule a row, pattern -> replacement, with a condition.
+
+Patterns are Python expressions. `c` and `d` stand for numbers, other names for anything; `{…}` is computed when the rule
+applies. A sum or product matches in either order, a number standing last. `later(x, y)` says that x was made after y: it
+gives differences one direction, so that x - y and y - x are one node and a sign. The rows of an operation are tried from
+the top, and their replacements are simplified in turn.
+
+Zero times anything is zero: a kernel that uses these rules does not pass NaN and infinity on through a product that the
+model makes vanish. Kernels say so, and report inputs that are not finite.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """A row of the table."""
+
+    pattern: str
+    replacement: str
+    condition: str = ""
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("x + 0", "x"),
+    Rule("x + -y", "x - y"),
+    Rule("x + c", "x - {-c}", "c < 0"),
+    Rule("(x + c) + d", "x + {c + d}"),
+    Rule("(x - c) + d", "x + {d - c}"),
+    Rule("(c - x) + d", "{c + d} - x"),
+    Rule("(x - y) + y", "x"),
+    Rule("x - 0", "x"),
+    Rule("0 - x", "-x"),
+    Rule("x - x", "0"),
+    Rule("x - -y", "x + y"),
+    Rule("-x - y", "-(x + y)"),
+    Rule("x - c", "x + {-c}", "c < 0"),
+    Rule("c - x", "-(x + {-c})", "c < 0"),
+    Rule("(x + c) - d", "x + {c - d}"),
+    Rule("(x - c) - d", "x - {c + d}"),
+    Rule("(x + y) - x", "y"),
+    Rule("x - (x - y)", "y"),
+    Rule("x - y", "-(y - x)", "later(x, y)"),
+    Rule("x * 0", "0"),
+    Rule("x * 1", "x"),
+    Rule("x * -1", "-x"),
+    Rule("x * c", "-(x * {-c})", "c < 0"),
+    Rule("(x * c) * d", "x * {c * d}"),
+    Rule("-x * y", "-(x * y)"),
+    Rule("0 / x", "0"),
+    Rule("x / c", "x * {1 / c}", "c != 0"),
+    Rule("-x / y", "-(x / y)"),
+    Rule("x / -y", "-(x / y)"),
+    Rule("(x * c) / y", "c * (x / y)"),
+    Rule("- -x", "x"),
+    Rule("sin(-x)", "-sin(x)"),
+    Rule("cos(-x)", "cos(x)"),
+    Rule("sqrt(x) * sqrt(x)", "x"),
+    Rule("select(c, x, x)", "x"),
+)
+
+_OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_NUMBERS = ("c", "d")
+
+Simplify = Callable[..., Any]
+
+
+def operation(node: ast.expr) -> tuple[str, list[ast.expr]]:
+    """The IR operation of a pattern's node, and its arguments."""
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)], [node.left, node.right]
+    if isinstance(node, ast.UnaryOp):
+        return "neg", [node.operand]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id, node.args
+    raise ValueError(f"a rule may not hold {ast.unparse(node)}")
+
+
+class _Writer:
+    """Turns one rule into the Python lines that apply it: `return` of the replacement's node if the pattern fits."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.tests: list[str] = []
+        self.bound: dict[str, str] = {}
+
+    def match(self, node: ast.expr, place: str, op_known: bool = False) -> None:
+        """Collects the tests that the node at `place` (an id) has to pass."""
+        number = _literal(node)
+        if number is not None:
+            self.tests.append(f"ops[{place}] == 'const' and args[{place}][0] == {number!r}")
+        elif isinstance(node, ast.Name):
+            if node.id in self.bound:
+                self.tests.append(f"{place} == {self.bound[node.id]}")
+            self.bound.setdefault(node.id, place)
+            if node.id in _NUMBERS:
+                self.tests.append(f"ops[{place}] == 'const'")
+        else:
+            op, arguments = operation(node)
+            if not op_known:
+                self.tests.append(f"ops[{place}] == {op!r}")
+            for k, argument in enumerate(arguments):
+                self.match(argument, f"args[{place}][{k}]" if not op_known else f"a{k}")
+
+    def build(self, node: ast.expr) -> str:
+        """The Python expression that makes the replacement."""
+        number = _literal(node)
+        if number is not None:
+            return f"graph.const({number!r})"
+        if isinstance(node, ast.Name):
+            return self.bound[node.id]
+        if isinstance(node, ast.Set):
+            return f"graph.const({self.value(node.elts[0])})"
+        op, arguments = operation(node)
+        return f"graph.make({op!r}, {', '.join(self.build(a) for a in arguments)})"
+
+    def value(self, node: ast.expr) -> str:
+        """A condition or computed number over the values of `c` and `d`."""
+        text = ast.unparse(node)
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if "later" in names:
+            x, y = (self.bound[n] for n in ("x", "y"))
+            return f"{x} > {y} and ops[{x}] != 'const' and ops[{y}] != 'const'"
+        for name in names:
+            text = _replace_name(text, name, f"args[{self.bound[name]}][0]")
+        return text
+
+    def lines(self) -> list[str]:
+        pattern = ast.parse(self.rule.pattern, mode="eval").body
+        self.match(pattern, "", op_known=True)
+        tests = list(self.tests)
+        if self.rule.condition:
+            tests.append(self.value(ast.parse(self.rule.condition, mode="eval").body))
+        made = self.build(ast.parse(self.rule.replacement, mode="eval").body)
+        return [f"    if {' and '.join(tests) or 'True'}:  # {self.rule.pattern}", f"        return {made}"]
+
+
+def _literal(node: ast.expr) -> float | None:
+    if isinstance(node, ast.Constant):
+        return float(node.value)  # type: ignore[arg-type]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+        return -float(node.operand.value)  # type: ignore[arg-type]
+    return None
+
+
+def _replace_name(text: str, name: str, by: str) -> str:
+    import re
+
+    return re.sub(rf"\b{name}\b", by, text)
+
+
+def _swapped(rule: Rule) -> list[Rule]:
+    """A sum or product of two patterns matches in either order."""
+    node = ast.parse(rule.pattern, mode="eval").body
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult)):
+        return [rule]
+    if _literal(node.right) is not None or (isinstance(node.right, ast.Name) and node.right.id in _NUMBERS):
+        return [rule]
+    left, right = ast.unparse(node.left), ast.unparse(node.right)
+    sign = "+" if isinstance(node.op, ast.Add) else "*"
+    return [rule, rule._replace(pattern=f"({right}) {sign} ({left})")]
+
+
+def compiled() -> dict[str, Simplify]:
+    """For each operation the function `simplify(graph, a0, a1, …)`: the node a rule gives, or None."""
+    groups: dict[str, list[Rule]] = {}
+    for rule in RULES:
+        op, _ = operation(ast.parse(rule.pattern, mode="eval").body)
+        groups.setdefault(op, []).extend(_swapped(rule))
+    out: dict[str, Simplify] = {}
+    for op, group in groups.items():
+        count = len(operation(ast.parse(group[0].pattern, mode="eval").body)[1])
+        source = [f"def simplify(graph, {', '.join(f'a{k}' for k in range(count))}):"]
+        source += ["    ops, args = graph.ops, graph.args"]
+        for rule in group:
+            source += _Writer(rule).lines()
+        namespace: dict[str, Any] = {}
+        exec("\n".join([*source, "    return None"]), namespace)
+        out[op] = namespace["simplify"]
+    return out
+
+
+SIMPLIFY = compiled()

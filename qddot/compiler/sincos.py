@@ -1,0 +1,172 @@
+"""Sine and cosine as LLVM text, for a scalar or for lanes: one reduction, two polynomials, no table, no library.
+
+x = n π/2 + r with |r| ≤ π/4. π/2 is taken in three parts of which n times the first two is exact, so that r is right to
+its last bits wherever |x| ≤ 1e5, also next to multiples of π/2. The polynomials are the classical ones of least error for
+sin and cos on |r| ≤ π/4 (in the form of S. Moshier's and Sun's libraries). Beyond 1e5, lanes are done one by one by the C
+library's functions, whose addresses come in `%env`. NaN and infinity give NaN.
+"""
+
+from __future__ import annotations
+
+import struct
+
+LIMIT = 1e5
+
+_TWO_OVER_PI = 0.6366197723675814
+_ROUND = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
+_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
+_SIN = (
+    -0.16666666666666632,
+    0.00833333333332249,
+    -0.0001984126982985795,
+    2.7557313707070068e-06,
+    -2.5050760253406863e-08,
+    1.58969099521155e-10,
+)
+_COS = (
+    0.0416666666666666,
+    -0.001388888888887411,
+    2.480158728947673e-05,
+    -2.7557314351390663e-07,
+    2.087572321298175e-09,
+    -1.1359647557788195e-11,
+)
+
+
+def number(x: float) -> str:
+    """A double as LLVM writes it without loss."""
+    return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
+
+
+def splat(x: float, lanes: int) -> str:
+    """A number in every lane."""
+    return number(x) if lanes == 1 else f"splat (double {number(x)})"
+
+
+def integers(x: int, lanes: int) -> str:
+    return str(x) if lanes == 1 else f"splat (i64 {x})"
+
+
+def define(lanes: int) -> str:
+    """`@sincos(x, env)` on doubles: returns {sin, cos}."""
+    V = "double" if lanes == 1 else f"<{lanes} x double>"
+    I = "i64" if lanes == 1 else f"<{lanes} x i64>"
+    B = "i1" if lanes == 1 else f"<{lanes} x i1>"
+    suffix = "f64" if lanes == 1 else f"v{lanes}f64"
+    lines: list[str] = []
+
+    def c(x: float) -> str:
+        return splat(x, lanes)
+
+    def fma(out: str, a: str, b: str, d: str) -> None:
+        lines.append(f"  %{out} = call {V} @llvm.fma.{suffix}({V} {a}, {V} {b}, {V} {d})")
+
+    def polynomial(name: str, coefficients: tuple[float, ...]) -> str:
+        last = c(coefficients[-1])
+        for k, coefficient in enumerate(reversed(coefficients[:-1])):
+            fma(f"{name}{k}", last, "%z", c(coefficient))
+            last = f"%{name}{k}"
+        return last
+
+    fma("shifted", "%x", c(_TWO_OVER_PI), c(_ROUND))
+    lines.append(f"  %n = fsub {V} %shifted, {c(_ROUND)}")
+    lines.append(f"  %m = fneg {V} %n")
+    fma("r1", "%m", c(_HALF_PI[0]), "%x")
+    fma("r2", "%m", c(_HALF_PI[1]), "%r1")
+    fma("r", "%m", c(_HALF_PI[2]), "%r2")
+    lines.append(f"  %z = fmul {V} %r, %r")
+    lines.append(f"  %zr = fmul {V} %z, %r")
+    fma("s", "%zr", polynomial("ps", _SIN), "%r")
+    lines.append(f"  %zz = fmul {V} %z, %z")
+    fma("w", c(-0.5), "%z", c(1.0))
+    fma("c", "%zz", polynomial("pc", _COS), "%w")
+    lines += [
+        f"  %bits = bitcast {V} %shifted to {I}",
+        f"  %odd = and {I} %bits, {integers(1, lanes)}",
+        f"  %swap = icmp ne {I} %odd, {integers(0, lanes)}",
+        f"  %s1 = select {B} %swap, {V} %c, {V} %s",
+        f"  %c1 = select {B} %swap, {V} %s, {V} %c",
+        f"  %ss = and {I} %bits, {integers(2, lanes)}",
+        f"  %next = add {I} %bits, {integers(1, lanes)}",
+        f"  %cs = and {I} %next, {integers(2, lanes)}",
+        f"  %s_sign = shl {I} %ss, {integers(62, lanes)}",
+        f"  %c_sign = shl {I} %cs, {integers(62, lanes)}",
+        f"  %s1i = bitcast {V} %s1 to {I}",
+        f"  %c1i = bitcast {V} %c1 to {I}",
+        f"  %s2i = xor {I} %s1i, %s_sign",
+        f"  %c2i = xor {I} %c1i, %c_sign",
+        f"  %sin = bitcast {I} %s2i to {V}",
+        f"  %cos = bitcast {I} %c2i to {V}",
+        f"  %size = call {V} @llvm.fabs.{suffix}({V} %x)",
+        f"  %large = fcmp ogt {V} %size, {c(LIMIT)}",
+    ]
+    if lanes == 1:
+        lines.append("  br i1 %large, label %slow, label %done, !prof !0")
+    else:
+        lines.append(f"  %any = call i1 @llvm.vector.reduce.or.v{lanes}i1({B} %large)")
+        lines.append("  br i1 %any, label %slow, label %done, !prof !0")
+    body = "\n".join(lines)
+    both = f"{{ {V}, {V} }}"
+    return f"""define internal {both} @sincos{lanes}({V} %x, ptr %env) alwaysinline {{
+entry:
+{body}
+slow:
+  %patched = call {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env)
+  %sin_slow = extractvalue {both} %patched, 0
+  %cos_slow = extractvalue {both} %patched, 1
+  br label %done
+done:
+  %sin_out = phi {V} [ %sin, %entry ], [ %sin_slow, %slow ]
+  %cos_out = phi {V} [ %cos, %entry ], [ %cos_slow, %slow ]
+  %half = insertvalue {both} poison, {V} %sin_out, 0
+  %pair = insertvalue {both} %half, {V} %cos_out, 1
+  ret {both} %pair
+}}
+{_beyond(lanes, V, both)}"""
+
+
+def _beyond(lanes: int, V: str, both: str) -> str:
+    """The lanes beyond the limit, one by one, by the library's functions."""
+    lines = []
+    sin, cos = "%sin", "%cos"
+    for k in range(lanes):
+        if lanes == 1:
+            lines.append(f"  %x{k} = fadd double %x, 0.0")
+        else:
+            lines.append(f"  %x{k} = extractelement {V} %x, i32 {k}")
+        lines += [
+            f"  %size{k} = call double @llvm.fabs.f64(double %x{k})",
+            f"  %far{k} = fcmp ogt double %size{k}, {number(LIMIT)}",
+            f"  br i1 %far{k}, label %call{k}, label %next{k}",
+            f"call{k}:",
+            "  " + f"%sf{k} = call double %sin_function(double %x{k})",
+            "  " + f"%cf{k} = call double %cos_function(double %x{k})",
+        ]
+        if lanes == 1:
+            lines += ["  br label %next0", "next0:"]
+            before = "%entry"
+            lines.append(f"  %so0 = phi double [ {sin}, {before} ], [ %sf0, %call0 ]")
+            lines.append(f"  %co0 = phi double [ {cos}, {before} ], [ %cf0, %call0 ]")
+        else:
+            before = "%entry" if k == 0 else f"%next{k - 1}"
+            lines += [
+                f"  %si{k} = insertelement {V} {sin}, double %sf{k}, i32 {k}",
+                f"  %ci{k} = insertelement {V} {cos}, double %cf{k}, i32 {k}",
+                f"  br label %next{k}",
+                f"next{k}:",
+                f"  %so{k} = phi {V} [ {sin}, {before} ], [ %si{k}, %call{k} ]",
+                f"  %co{k} = phi {V} [ {cos}, {before} ], [ %ci{k}, %call{k} ]",
+            ]
+        sin, cos = f"%so{k}", f"%co{k}"
+    body = "\n".join(lines)
+    return f"""define internal {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env) noinline cold {{
+entry:
+  %sin_function = load ptr, ptr %env
+  %cos_place = getelementptr ptr, ptr %env, i64 1
+  %cos_function = load ptr, ptr %cos_place
+{body}
+  %half = insertvalue {both} poison, {V} {sin}, 0
+  %pair = insertvalue {both} %half, {V} {cos}, 1
+  ret {both} %pair
+}}
+"""

@@ -1,0 +1,261 @@
+"""What a robot can compute, by name: the algorithm of each method, its inputs and the shape of its result.
+
+This is where algorithms meet the compiler: a function of a model and arrays becomes a kernel of that model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from qddot.algorithms import articulated_body, composite_body, coriolis, energy, kinematics, newton_euler
+from qddot.algorithms.passive import passive_forces
+from qddot.compiler import llvm, machine
+from qddot.compiler.cache import default_cache
+from qddot.compiler.expr import Graph, trace
+from qddot.compiler.fuse import fused
+from qddot.compiler.kernel import Info, Kernel, Shape
+from qddot.compiler.machine import Code
+from qddot.compiler.program import Program, straight_line
+from qddot.errors import unknown
+from qddot.model import Model
+from qddot.scalars import stack
+from qddot.spatial import Transform
+
+Algorithm = Callable[..., Any]
+
+
+class Function(NamedTuple):
+    """Inputs by name, the shape of the result, and the formulations that compute it. `needs` names what it also takes."""
+
+    inputs: tuple[str, ...]
+    output: Callable[[Model], Shape]
+    methods: Mapping[str, Algorithm]
+    needs: str = ""
+
+
+def homogeneous(T: Transform) -> list[Any]:
+    """Kim (3), row by row."""
+    return [x for row, p in zip(T.R.rows, T.p, strict=True) for x in (*row, p)] + [0.0, 0.0, 0.0, 1.0]
+
+
+def _poses(model: Model, q: Any) -> Any:
+    poses = kinematics.link_poses(model, q)[1:]
+    return stack([x for T in poses for x in homogeneous(T)], (len(poses), 4, 4))
+
+
+def _pose(model: Model, q: Any, frame: str) -> Any:
+    return stack(homogeneous(kinematics.pose(model, q, model.frame(frame))), (4, 4))
+
+
+def _velocity(model: Model, q: Any, v: Any, frame: str) -> Any:
+    return stack(kinematics.velocity(model, q, v, model.frame(frame)).components)
+
+
+def _acceleration(model: Model, q: Any, v: Any, a: Any, frame: str) -> Any:
+    return stack(kinematics.acceleration(model, q, v, a, model.frame(frame)).components)
+
+
+def _jacobian(model: Model, q: Any, frame: str) -> Any:
+    return kinematics.jacobian(model, q, model.frame(frame))
+
+
+def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
+    return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
+
+
+def _nv(m: Model) -> Shape:
+    return (m.nv,)
+
+
+def _square(m: Model) -> Shape:
+    return (m.nv, m.nv)
+
+
+def _six(m: Model) -> Shape:
+    return (6,)
+
+
+def _columns(m: Model) -> Shape:
+    return (6, m.nv)
+
+
+_INVERSE = {
+    "newton_euler": newton_euler.inverse_dynamics,
+    "newton_euler_absolute": newton_euler.inverse_dynamics_absolute,
+}
+_FORWARD = {
+    "articulated_body": articulated_body.forward_dynamics,
+    "articulated_body_absolute": articulated_body.forward_dynamics_absolute,
+}
+
+FUNCTIONS: dict[str, Function] = {
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD),
+    "mass_matrix": Function(
+        ("q",),
+        _square,
+        {
+            "composite_body": composite_body.mass_matrix,
+            "composite_body_absolute": composite_body.mass_matrix_absolute,
+            "newton_euler_columns": composite_body.mass_matrix_by_columns,
+        },
+    ),
+    "mass_matrix_inverse": Function(("q",), _square, {"articulated_body": articulated_body.mass_matrix_inverse}),
+    "bias_force": Function(("q", "v"), _nv, {"newton_euler": newton_euler.bias_force}),
+    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}),
+    "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
+    "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
+    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
+    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
+    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
+    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
+    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}),
+    "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
+    "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
+    "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
+    "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
+}
+
+_SIZES: dict[str, Callable[[Model], Shape]] = {
+    "q": lambda m: (m.nq,),
+    "v": _nv,
+    "a": _nv,
+    "tau": _nv,
+    "f_ext": lambda m: (m.n_links, 6),
+}
+
+
+def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
+    """A function by name and the formulation that is to compute it."""
+    if name not in FUNCTIONS:
+        raise unknown("function", name, FUNCTIONS, "a robot")
+    function = FUNCTIONS[name]
+    if method == "auto":
+        method = next(iter(function.methods))
+    if method not in function.methods:
+        raise unknown("method", method, function.methods, f"function {name!r}")
+    return function, method, function.methods[method]
+
+
+def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
+    """The program of a function of a model."""
+    function, _, algorithm = lookup(name, method)
+    shapes = [_SIZES[x](model) for x in function.inputs]
+    sizes = [_product(s) for s in shapes]
+
+    def run(*vectors: Any) -> Any:
+        arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
+        return algorithm(model, *arrays, **needs)
+
+    graph, outputs, _ = trace(run, sizes)
+    return fused(straight_line(graph, outputs, sum(sizes)))
+
+
+def _product(shape: Shape) -> int:
+    out = 1
+    for n in shape:
+        out *= n
+    return out
+
+
+def build(model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any) -> Kernel:
+    """The kernel of a function of a model, from the cache if it is there."""
+    function, method, _ = lookup(name, method)
+    begin = time.perf_counter()
+    key = _key(model, name, method, dtype, lanes, needs)
+    inputs, output = [_SIZES[x](model) for x in function.inputs], function.output(model)
+    stored = _unpack(default_cache().get(key))
+    if stored is None:
+        stored = _compile(model, name, method, dtype, lanes, needs, inputs, output)
+        default_cache().put(key, _pack(*stored))
+        cached = False
+    else:
+        cached = True
+    facts, data = stored
+    info = Info(
+        function=name,
+        method=method,
+        form="unrolled",
+        dtype=dtype,
+        code_bytes=len(data),
+        compile_seconds=time.perf_counter() - begin,
+        cached=cached,
+        **facts,
+    )
+    return Kernel(Code(data), function.inputs, inputs, output, info)
+
+
+def _compile(
+    model: Model,
+    name: str,
+    method: str,
+    dtype: str,
+    lanes: int | None,
+    needs: Mapping[str, Any],
+    inputs: list[Shape],
+    output: Shape,
+) -> tuple[dict[str, Any], bytes]:
+    program = traced(model, name, method, **needs)
+    count = len(program.nodes())
+    width = machine.lanes(dtype) if lanes is None else lanes
+    with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
+        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype))
+    return {"lanes": width, "ops": program.count(), "instructions": count}, data
+
+
+class _Notice:
+    """A line on the terminal while something takes longer than a second, gone afterwards."""
+
+    def __init__(self, text: str, operations: int) -> None:
+        self.text = text if operations > 15_000 and sys.stderr.isatty() else ""
+
+    def __enter__(self) -> None:
+        if self.text:
+            print(self.text, end="\r", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.text:
+            print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
+
+
+# ---- the cache's keys and values ---------------------------------------------------------------------------------------
+
+
+def _key(model: Model, name: str, method: str, dtype: str, lanes: int | None, needs: Mapping[str, Any]) -> str:
+    parts = (model.digest, name, method, dtype, lanes, sorted(needs.items()), machine.cpu(), _source())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@cache
+def _source() -> str:
+    """The state of qddot's own code: a kernel of another version is another kernel."""
+    root = Path(__file__).parent
+    stats = [(str(p.relative_to(root)), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(root.rglob("*.py"))]
+    import llvmlite
+
+    return hashlib.sha256(repr((stats, llvmlite.__version__, sys.version)).encode()).hexdigest()
+
+
+def _pack(facts: dict[str, Any], data: bytes) -> bytes:
+    return json.dumps(facts).encode() + b"\n" + data
+
+
+def _unpack(value: bytes | None) -> tuple[dict[str, Any], bytes] | None:
+    if value is None:
+        return None
+    head, _, data = value.partition(b"\n")
+    return json.loads(head), data
+
+
+__all__ = ["FUNCTIONS", "Function", "Graph", "build", "lookup", "traced"]

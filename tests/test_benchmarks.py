@@ -1,0 +1,101 @@
+"""The benchmark against peers: who is compared, that a wrong result is caught, and how ratios are formed."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pinocchio")
+
+from benchmarks import cases, contest, peers, pinocchio_peer
+
+FREEDOMS = {
+    "ur5": 6,
+    "panda7": 7,
+    "solo12-floating": 18,
+    "anymal-floating": 18,
+    "g1-fixed": 29,
+    "g1-floating": 35,
+    "talos-fixed": 32,
+    "talos-floating": 38,
+    "chain10": 10,
+    "chain100": 100,
+}
+
+
+def contestant(rounds=(), results=None, name="x", variant=""):
+    return contest.Contestant(name, lambda count: results[:count], lambda: 0.01, 10, variant, list(rounds))
+
+
+@pytest.mark.parametrize("name", cases.ROBOTS)
+def test_both_engines_have_the_same_robot(name):
+    case = cases.case(name, states=1)
+    assert case.robot.nv == case.pinocchio.nv == FREEDOMS[name]
+    assert case.robot.mass == pytest.approx(sum(I.mass for I in list(case.pinocchio.inertias)[1:]), rel=1e-12)
+    # what C++ is given: a line for the whole, then one a joint with parent, type and 28 numbers
+    head, *joints = pinocchio_peer.describe(case).splitlines()
+    assert head.split()[0] == str(len(joints)) == str(case.robot.model.n_links)
+    assert {len(line.split()) for line in joints} == {2 + 28}
+
+
+@pytest.mark.parametrize("robot", ["panda7", "solo12-floating"])
+def test_a_whole_run(robot, tmp_path, capsys):
+    file = tmp_path / "peers.json"
+    peers.main(["--no-cpp", "--robots", robot, "--states", "9", "--rounds", "2", "--turn", "0", "--json", str(file)])
+    printed, record = capsys.readouterr().out, json.loads(file.read_text())
+    assert [row["function"] for row in record["rows"]] == list(cases.FUNCTIONS)
+    for row in record["rows"]:
+        assert f"| {robot} ({FREEDOMS[robot]}) | {cases.FUNCTIONS[row['function']]} |" in printed
+        assert {c["name"] for c in row["contestants"]} >= {"Pinocchio from Python"}
+        for c in row["contestants"]:
+            assert len(c["rounds"]) == 2
+            assert min(c["rounds"]) > 0.0
+            assert 0.0 <= c["error"] <= cases.TOLERANCE
+
+
+@pytest.mark.parametrize("wrong", [1.0 + 1e-6, np.nan], ids=["off", "nan"])
+def test_a_wrong_result_is_caught(wrong):
+    right = np.ones((2, 3))
+    assert contest.check(contestant(results=right), right, 1e-9) == 0.0
+    with pytest.raises(contest.Disagreement, match="off by"):
+        contest.check(contestant(results=np.where(np.eye(2, 3), wrong, right)), right, 1e-9)
+
+
+def test_a_result_of_another_shape_is_caught():
+    with pytest.raises(contest.Disagreement, match=r"\(2, 1\)"):
+        contest.check(contestant(results=np.ones((2, 1))), np.ones((2, 3)), 1e-9)
+
+
+def test_ratios_are_formed_within_a_round():
+    # the machine slows down by ten during the run; medians of the columns alone would mislead
+    ours, theirs = contestant([1.0, 10.0, 10.0]), contestant([8.0, 8.0, 80.0])
+    found = contest.ratio(ours, theirs)
+    assert (found.median, found.low, found.high) == (8.0, 0.8, 8.0)
+    assert contest.ratio(None, theirs) is None
+
+
+def test_only_the_fastest_variant_counts():
+    slow, fast = contestant([2.0, 2.0], variant="LOCAL"), contestant([1.0, 3.0, 1.0], variant="WORLD")
+    other = contestant([0.1], name="y")
+    assert contest.fastest([slow, fast, other], "x") is fast
+    assert contest.fastest([slow, fast, other], "x", "y") is other
+    assert contest.fastest([slow], "z") is None
+
+
+def test_everybody_has_a_turn_in_every_round_and_the_first_changes():
+    turns = []
+
+    def runner(name):
+        return contest.Contestant(name, lambda count: None, lambda: turns.append(name) or 0.5, 10)
+
+    runners = [runner("a"), runner("b")]
+    contest.race(runners, rounds=2, turn=0.0)
+    assert turns == [*"ab", *"aaabbb", *"bbbaaa"]  # once to see how long a pass takes, then three passes a turn
+    assert all(r.rounds == [0.05, 0.05] for r in runners)
+
+
+@pytest.mark.parametrize("words", [["--robots", "ur6"], ["--functions", "rnea,abba"], ["--rounds", "0"]])
+def test_unknown_words_are_refused(words, capsys):
+    with pytest.raises(SystemExit):
+        peers.arguments(words)
+    assert "ur6" in (text := capsys.readouterr().err) or "abba" in text or "at least 1" in text
