@@ -1,6 +1,7 @@
 """qddot: a compiler for robot dynamics."""
 
 from qddot import joints
+from qddot.compiler.kernel import Kernel, get_num_threads, set_num_threads
 from qddot.errors import (
     FileError,
     Finding,
@@ -24,6 +25,7 @@ __all__ = [
     "FileError",
     "Finding",
     "InputError",
+    "Kernel",
     "Model",
     "ModelError",
     "QddotError",
@@ -34,8 +36,10 @@ __all__ = [
     "UnknownNameError",
     "chain",
     "from_dh",
+    "get_num_threads",
     "joints",
     "load",
     "pose",
     "random_tree",
+    "set_num_threads",
 ]

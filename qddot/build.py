@@ -260,9 +260,7 @@ class Builder:
             element = f"joint {j.name!r}"
             for role, name in (("parent", j.parent), ("child", j.child)):
                 if name not in self._links and not (name == WORLD and role == "parent"):
-                    raise ModelError(
-                        message(j.where, element, f"its {role} link {name!r} {self._missing(name)}", _DECLARE)
-                    )
+                    raise ModelError(message(j.where, element, f"its {role} link {name!r} {self._missing(name)}", _DECLARE))
             if j.child in above:
                 problem = f"link {j.child!r} is already the child of joint {above[j.child].name!r}"
                 fix = "a link moves by one joint; close loops with a loop, not with a second parent"
@@ -302,9 +300,7 @@ class Builder:
             j = above[ring[0]]
             shown = [*ring, ring[0]] if len(ring) < 8 else [*ring[:6], "…", ring[0]]
             problem = "its links form a cycle: " + " <- ".join(shown)
-            raise ModelError(
-                message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop")
-            )
+            raise ModelError(message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop"))
         return order
 
     def _carriers(self, above: dict[str, _Joint], order: list[str]) -> dict[str, tuple[str, Transform]]:
@@ -327,9 +323,7 @@ class Builder:
                 at = self._followed(at)
                 if at.name in trail:
                     names = [*trail, at.name]
-                    problem = "it mimics itself: " + " -> ".join(
-                        names if len(names) < 8 else [*names[:6], "…", at.name]
-                    )
+                    problem = "it mimics itself: " + " -> ".join(names if len(names) < 8 else [*names[:6], "…", at.name])
                     fix = "let one joint of the ring be independent"
                     raise ModelError(message(j.where, f"joint {j.name!r}", problem, fix))
             end = done.get(at.name, Mimic(index[at.child], 1.0, 0.0))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms import articulated_body, composite_body, energy, kinematics, newton_euler
 from qddot.algorithms.passive import passive_forces
+from qddot.functions import FUNCTIONS
 from qddot.robot import Robot
 from qddot.rotation import skew
 from qddot.spatial import Inertia
@@ -39,9 +40,12 @@ class Identity:
         return bool(self.error <= self.allowed)
 
 
-def identities(robot: Robot, states: int = 3, seed: int = 0) -> Iterator[Identity]:
-    """The identities on random states of a robot; of its spanning tree if it has loops."""
-    tree = robot.spanning_tree()
+def identities(robot: Robot, states: int = 3, seed: int = 0, kernels: bool = False) -> Iterator[Identity]:
+    """The identities on random states of a robot; of its spanning tree if it has loops.
+
+    With `kernels`, also that compiled code computes what the algorithms compute.
+    """
+    tree = Robot(robot.spanning_tree().model, compiled=False)
     if tree.nv == 0:
         return
     rng = np.random.default_rng(seed)
@@ -51,6 +55,34 @@ def identities(robot: Robot, states: int = 3, seed: int = 0) -> Iterator[Identit
             continue
         allowed = max(_ROUNDING, _SOLVE * max(s.condition for s in samples)) if solves else _ROUNDING
         yield Identity(name, max(error(s) for s in samples), allowed)
+    if kernels:
+        yield from _kernels(tree, rng)
+
+
+_KERNELS = (
+    "inverse_dynamics",
+    "forward_dynamics",
+    "mass_matrix",
+    "mass_matrix_inverse",
+    "coriolis_matrix",
+    "forward_kinematics",
+)
+
+
+def _kernels(tree: Robot, rng: np.random.Generator) -> Iterator[Identity]:
+    """Compiled code against the algorithm it was compiled from, on a batch that fills all lanes and leaves some over."""
+    compiled = Robot(tree.model)
+    states = [tree.random_state(rng) for _ in range(19)]
+    q, v = (np.stack(x) for x in zip(*states, strict=True))
+    inputs = {"q": q, "v": v, "a": v[::-1], "tau": v[::-1]}
+    condition = float(np.max(np.linalg.cond(tree.mass_matrix(q))))
+    for name in _KERNELS:
+        solves = name in ("forward_dynamics", "mass_matrix_inverse")
+        if solves and tree.massless_joints:
+            continue
+        arrays = [inputs[x] for x in FUNCTIONS[name].inputs]
+        error = _relative(getattr(compiled, name)(*arrays), getattr(tree, name)(*arrays))
+        yield Identity(f"kernel of {name} = algorithm", error, max(_ROUNDING, _SOLVE * condition) if solves else _ROUNDING)
 
 
 class _Sample:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,17 +19,20 @@ from qddot.algorithms import articulated_body, composite_body, coriolis, energy,
 from qddot.algorithms.passive import passive_forces
 from qddot.compiler import llvm, machine
 from qddot.compiler.cache import default_cache
-from qddot.compiler.expr import Graph, trace
+from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
 from qddot.compiler.program import Program, straight_line
 from qddot.errors import unknown
+from qddot.joints import Free, Spherical
 from qddot.model import Model
-from qddot.scalars import stack
+from qddot.scalars import less, stack, where
 from qddot.spatial import Transform
 
 Algorithm = Callable[..., Any]
+
+UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
 
 class Function(NamedTuple):
@@ -156,10 +160,22 @@ def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
 
     def run(*vectors: Any) -> Any:
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
+        if function.inputs[0] == "q":
+            _guard_quaternions(model, arrays[0])
         return algorithm(model, *arrays, **needs)
 
     graph, outputs, _ = trace(run, sizes)
-    return fused(straight_line(graph, outputs, sum(sizes)))
+    return straight_line(graph, outputs, sum(sizes))
+
+
+def _guard_quaternions(model: Model, q: Any) -> None:
+    """A quaternion that is not of unit length gives NaN, not a wrong number."""
+    for i, _ in model.outward():
+        if isinstance(model.joint[i], Free | Spherical):
+            last = model.slots[i].q.stop - 1
+            x, y, z, w = q[last - 3 : last + 1]
+            off = x * x + y * y + z * z + w * w - 1.0
+            q[last] = where(less(off * off, UNIT_QUATERNION_TOLERANCE**2), w, math.nan)
 
 
 def _product(shape: Shape) -> int:
@@ -169,7 +185,9 @@ def _product(shape: Shape) -> int:
     return out
 
 
-def build(model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any) -> Kernel:
+def build(
+    model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any
+) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
     function, method, _ = lookup(name, method)
     begin = time.perf_counter()
@@ -206,12 +224,13 @@ def _compile(
     inputs: list[Shape],
     output: Shape,
 ) -> tuple[dict[str, Any], bytes]:
-    program = traced(model, name, method, **needs)
+    plain = traced(model, name, method, **needs)
+    program = fused(plain)
     count = len(program.nodes())
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype))
-    return {"lanes": width, "ops": program.count(), "instructions": count}, data
+        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
+    return {"lanes": width, "ops": plain.count(), "instructions": count}, data
 
 
 class _Notice:
@@ -256,6 +275,3 @@ def _unpack(value: bytes | None) -> tuple[dict[str, Any], bytes] | None:
         return None
     head, _, data = value.partition(b"\n")
     return json.loads(head), data
-
-
-__all__ = ["FUNCTIONS", "Function", "Graph", "build", "lookup", "traced"]

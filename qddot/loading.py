@@ -104,9 +104,7 @@ def _format_of(path: Path) -> str:
             if mark in head:
                 return found
     endings = ", ".join(sorted(_FORMATS)) + " or .xml"
-    raise FileError(
-        message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}")
-    )
+    raise FileError(message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}"))
 
 
 def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:

@@ -1,7 +1,7 @@
 """The facade: a model with the algorithms as methods.
 
-Every method takes one state, `(nq,)` and `(nv,)`, or any leading batch axes, which broadcast. Names and shapes are
-checked here; the mathematics is in `qddot.algorithms`, which anybody may call directly.
+Every method takes one state, `(nq,)` and `(nv,)`, or any leading batch axes, which broadcast. Methods run compiled
+kernels, made at their first use; the mathematics they are made of is in `qddot.algorithms`, for anybody to call directly.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.algorithms import articulated_body, composite_body, coriolis, energy, kinematics, newton_euler
+from qddot import functions
+from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
-from qddot.algorithms.passive import passive_forces
+from qddot.compiler.kernel import Kernel
 from qddot.errors import Finding, InputError, SingularMassMatrixError
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import stack
-from qddot.spatial import Transform
 
 Array = NDArray[Any]
 
-_UNIT_QUATERNION_TOLERANCE = 1e-6  # looser than rounding in float32 states, tighter than any real mistake
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
 
 class Robot:
-    """A mechanism and what can be computed of it."""
+    """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, compiled: bool = True) -> None:
+        self.model, self.compiled = model, compiled
 
     # ---- what it is
 
@@ -97,7 +96,7 @@ class Robot:
 
     def spanning_tree(self) -> Robot:
         """The same robot with its loops cut open."""
-        return Robot(dataclasses.replace(self.model, loops=()))
+        return Robot(dataclasses.replace(self.model, loops=()), self.compiled)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes qddot's own file, from which `load` gives an equal robot."""
@@ -144,51 +143,49 @@ class Robot:
 
     def inverse_dynamics(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
         """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames."""
-        self._needs_tree("inverse dynamics")
-        inputs = self._q(q), self._v(v, "v"), self._v(a, "a"), self._forces(f_ext)
-        return _batched(1, newton_euler.inverse_dynamics(self.model, *inputs), *inputs)
+        if self.model.loops:
+            raise self._has_loops("inverse dynamics")
+        if f_ext is None:
+            return self._run("inverse_dynamics", q, v, a)
+        return self._run("inverse_dynamics_with_forces", q, v, a, f_ext)
 
     def forward_dynamics(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
         """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames."""
-        self._needs_tree("forward dynamics")
-        inputs = self._q(q), self._v(v, "v"), self._v(tau, "tau"), self._forces(f_ext)
-        return _batched(1, self._solved(lambda: articulated_body.forward_dynamics(self.model, *inputs)), *inputs)
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        if f_ext is None:
+            return self._solve("forward_dynamics", q, v, tau)
+        return self._solve("forward_dynamics_with_forces", q, v, tau, f_ext)
 
     def mass_matrix(self, q: ArrayLike) -> Array:
         """M(q), (..., nv, nv); of the spanning tree if there are loops."""
-        x = self._q(q)
-        return _batched(2, composite_body.mass_matrix(self.model, x), x)
+        return self._run("mass_matrix", q)
 
     def mass_matrix_inverse(self, q: ArrayLike) -> Array:
         """M(q)⁻¹, (..., nv, nv); of the spanning tree if there are loops."""
-        x = self._q(q)
-        return _batched(2, self._solved(lambda: articulated_body.mass_matrix_inverse(self.model, x)), x)
+        return self._solve("mass_matrix_inverse", q)
 
     def bias_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Coriolis, centrifugal and gravity forces."""
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(1, newton_euler.bias_force(self.model, *inputs), *inputs)
+        return self._run("bias_force", q, v)
 
     def gravity_force(self, q: ArrayLike) -> Array:
         """The joint forces that balance gravity."""
-        x = self._q(q)
-        return _batched(1, newton_euler.gravity_force(self.model, x), x)
+        return self._run("gravity_force", q)
 
     def coriolis_matrix(self, q: ArrayLike, v: ArrayLike) -> Array:
         """C(q, v) with C v + gravity = bias and Ṁ - 2C skew."""
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(2, coriolis.coriolis_matrix(self.model, *inputs), *inputs)
+        return self._run("coriolis_matrix", q, v)
 
     def passive_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """What joint damping, friction and springs exert."""
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(1, passive_forces(self.model, *inputs), *inputs)
+        return self._run("passive_force", q, v)
 
     def operational_space(
         self, q: ArrayLike, v: ArrayLike, frame: str, rows: Sequence[int] = range(6)
     ) -> tuple[Array, Array]:
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
-        x, u, rows = self._q(q), self._v(v, "v"), list(rows)
+        (x, u), rows = self._checked("operational_space", ("q", "v"), (q, v)), list(rows)
         J = self.jacobian(q, frame)[..., rows, :]
         rank = int(np.min(np.linalg.matrix_rank(J))) if J.size else 0
         if rank < len(rows):
@@ -196,34 +193,27 @@ class Robot:
                 f"the motion of {frame!r} has only {rank} independent rows of the {len(rows)} asked for; "
                 f"choose fewer rows, or a configuration that is not singular"
             )
-        Lambda, mu = self._solved(lambda: operational_space(self.model, x, u, self.model.frame(frame), rows))
+        self._needs_mass()
+        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
     # ---- kinematics
 
     def forward_kinematics(self, q: ArrayLike) -> Array:
         """The poses of all moving links in the world: (..., n_links, 4, 4)."""
-        x = self._q(q)
-        poses = [_homogeneous(T) for T in kinematics.link_poses(self.model, x)[1:]]
-        return _batched(3, stack([e for entries in poses for e in entries], (len(poses), 4, 4)), x)
+        return self._run("forward_kinematics", q)
 
     def pose(self, q: ArrayLike, frame: str) -> Array:
         """The pose of a link or frame in the world: (..., 4, 4)."""
-        x = self._q(q)
-        T = kinematics.pose(self.model, x, self.model.frame(frame))
-        return _batched(2, stack(_homogeneous(T), (4, 4)), x)
+        return self._run("pose", q, frame=frame)
 
     def velocity(self, q: ArrayLike, v: ArrayLike, frame: str) -> Array:
         """The twist of a frame in its own coordinates, angular first: (..., 6)."""
-        inputs = self._q(q), self._v(v, "v")
-        V = kinematics.velocity(self.model, *inputs, self.model.frame(frame))
-        return _batched(1, stack(V.components), *inputs)
+        return self._run("velocity", q, v, frame=frame)
 
     def acceleration(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, frame: str) -> Array:
         """The componentwise derivative of the frame's twist: (..., 6). Gravity is not in it."""
-        inputs = self._q(q), self._v(v, "v"), self._v(a, "a")
-        V_dot = kinematics.acceleration(self.model, *inputs, self.model.frame(frame))
-        return _batched(1, stack(V_dot.components), *inputs)
+        return self._run("acceleration", q, v, a, frame=frame)
 
     def jacobian(self, q: ArrayLike, frame: str, reference: str = "body") -> Array:
         """J with twist = J v: (..., 6, nv), angular first.
@@ -231,8 +221,7 @@ class Robot:
         `reference` says in whose coordinates: "body" the frame's own, "world" the world's axes and origin, "aligned"
         the world's axes at the frame's origin.
         """
-        x, f = self._q(q), self.model.frame(frame)
-        J = _batched(2, kinematics.jacobian(self.model, x, f), x)
+        J = self._run("jacobian", q, frame=frame)
         if reference == "body":
             return J
         if reference not in ("world", "aligned"):
@@ -246,44 +235,117 @@ class Robot:
 
     def jacobian_derivative(self, q: ArrayLike, v: ArrayLike, frame: str) -> Array:
         """J̇ of the body Jacobian, so that acceleration = J a + J̇ v: (..., 6, nv)."""
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(2, kinematics.jacobian_derivative(self.model, *inputs, self.model.frame(frame)), *inputs)
+        return self._run("jacobian_derivative", q, v, frame=frame)
 
     # ---- energy and momentum
 
     def kinetic_energy(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Kinetic energy, rotors included."""
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(0, energy.kinetic_energy(self.model, *inputs), *inputs)
+        return self._run("kinetic_energy", q, v)
 
     def potential_energy(self, q: ArrayLike) -> Array:
         """Potential energy of gravity and springs; zero where the links' masses lie in the world's origin."""
-        x = self._q(q)
-        return _batched(0, energy.potential_energy(self.model, x), x)
+        return self._run("potential_energy", q)
 
     def center_of_mass(self, q: ArrayLike) -> Array:
         """Of the moving links, in the world: (..., 3)."""
-        x = self._q(q)
-        if energy.total_mass(self.model) == 0.0:
-            raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
-        return _batched(1, stack(energy.center_of_mass(self.model, x)), x)
+        self._needs_some_mass()
+        return self._run("center_of_mass", q)
 
     def momentum(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Angular momentum about the centre of mass and linear momentum, in the world's axes: (..., 6)."""
-        self.center_of_mass(q)
-        inputs = self._q(q), self._v(v, "v")
-        return _batched(1, stack(energy.momentum(self.model, *inputs).components), *inputs)
+        self._needs_some_mass()
+        return self._run("momentum", q, v)
 
     def centroidal_momentum_matrix(self, q: ArrayLike) -> Array:
         """A_G with momentum = A_G v: (..., 6, nv)."""
-        self.center_of_mass(q)
-        x = self._q(q)
-        return _batched(2, energy.centroidal_momentum_matrix(self.model, x), x)
+        self._needs_some_mass()
+        return self._run("centroidal_momentum_matrix", q)
 
     @property
     def mass(self) -> float:
         """The mass of the moving links."""
         return float(energy.total_mass(self.model))
+
+    # ---- kernels
+
+    def kernel(
+        self,
+        function: str,
+        *,
+        method: str = "auto",
+        dtype: str = "float64",
+        lanes: int | None = None,
+        frame: str | None = None,
+    ) -> Kernel:
+        """The compiled kernel of a function: call it with arrays, look at its `info`.
+
+        `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
+        formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
+        the processor can). A kernel is compiled once and kept, in this process and on disk.
+        """
+        key = (function, method, dtype, lanes, frame)
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels[key] = self._compiled(*key)
+        return found
+
+    def _compiled(self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None) -> Kernel:
+        if dtype not in ("float64", "float32"):
+            raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
+        if lanes is not None and lanes not in (1, 2, 4, 8, 16):
+            raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
+        needs = functions.lookup(function, method)[0].needs
+        if bool(needs) != (frame is not None):
+            what = "needs frame=" if needs else "takes no frame="
+            raise InputError(f"function {function!r} {what}")
+        if self.nv == 0:
+            raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
+        extra = {} if frame is None else {"frame": self.model.frame(frame).name}
+        return functions.build(self.model, function, method, dtype, lanes, **extra)
+
+    @cached_property
+    def _kernels(self) -> dict[Any, Kernel]:
+        return {}
+
+    def _run(self, function: str, *inputs: Any, frame: str | None = None) -> Array:
+        """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
+        kernel = self._kernels.get((function, frame))
+        if kernel is None:
+            if self.nv == 0 or not self.compiled:
+                return self._eager(function, inputs, frame)
+            kernel = self._kernels[function, frame] = self.kernel(function, frame=frame)
+        try:
+            result = kernel(*inputs)
+        except InputError:
+            return self._eager(function, inputs, frame)  # which takes other kinds of numbers, and explains what is wrong
+        if self._has_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
+            self._checked(function, kernel.names, inputs)
+        return result
+
+    def _solve(self, function: str, *inputs: Any) -> Array:
+        """As `_run`, for what divides by the mass matrix."""
+        self._needs_mass()
+        result = self._run(function, *inputs)
+        if np.ndim(inputs[0]) == 1 and not np.isfinite(result.flat[0] if result.size else 0.0):
+            finite = all(np.isfinite(np.asarray(x)).all() for x in inputs)
+            if finite and not np.isfinite(result).all():
+                raise SingularMassMatrixError(
+                    f"the mass matrix of robot {self.name!r} is singular in this configuration; "
+                    f"is a joint with three angles (Euler, exponential) at its singularity?"
+                )
+        return result
+
+    def _eager(self, function: str, inputs: Sequence[Any], frame: str | None) -> Array:
+        found, _, algorithm = functions.lookup(function, "auto")
+        arrays = self._checked(function, found.inputs, inputs)
+        extra = {} if frame is None else {"frame": frame}
+        try:
+            with np.errstate(all="ignore"):
+                result = algorithm(self.model, *arrays, **extra)
+        except ZeroDivisionError:
+            result = np.full(found.output(self.model), np.nan)
+        return _batched(len(found.output(self.model)), result, *arrays)
 
     # ---- checks
 
@@ -306,24 +368,24 @@ class Robot:
 
     def _q(self, q: ArrayLike, what: str = "q") -> Array:
         array = self._shaped(q, self.nq, what, "nq")
-        for i, _ in self.model.outward():
-            joint = self.model.joint[i]
-            if isinstance(joint, Free | Spherical) and array.dtype != object:
-                quaternion = array[..., self.model.slots[i].q][..., -4:]
-                off = np.max(np.abs(np.sum(quaternion * quaternion, axis=-1).real - 1.0), initial=0.0)
-                if off > 2 * _UNIT_QUATERNION_TOLERANCE:
-                    raise InputError(
-                        f"the quaternion of joint {self.model.joint_names[i]!r} in {what} is not of unit length "
-                        f"(its square is off by {off:.3g}); use robot.normalize(q)"
-                    )
+        for i in self._has_quaternions if array.dtype != object else ():
+            quaternion = array[..., self.model.slots[i].q][..., -4:]
+            off = np.max(np.abs(np.sum(quaternion * quaternion, axis=-1).real - 1.0), initial=0.0)
+            if off > functions.UNIT_QUATERNION_TOLERANCE:
+                raise InputError(
+                    f"the quaternion of joint {self.model.joint_names[i]!r} in {what} is not of unit length "
+                    f"(its square is off by {off:.3g}); use robot.normalize(q)"
+                )
         return array
+
+    @cached_property
+    def _has_quaternions(self) -> tuple[int, ...]:
+        return tuple(i for i, _ in self.model.outward() if isinstance(self.model.joint[i], Free | Spherical))
 
     def _v(self, v: ArrayLike, what: str) -> Array:
         return self._shaped(v, self.nv, what, "nv")
 
-    def _forces(self, f_ext: ArrayLike | None) -> Array | None:
-        if f_ext is None:
-            return None
+    def _forces(self, f_ext: ArrayLike) -> Array:
         array = self._shaped(f_ext, 6, "f_ext", "six components a force, so it")
         if array.ndim < 2 or array.shape[-2] != self.model.n_links:
             raise InputError(
@@ -332,16 +394,32 @@ class Robot:
             )
         return array
 
-    def _needs_tree(self, what: str) -> None:
-        if self.model.loops:
-            names = ", ".join(loop.name for loop in self.model.loops[:4])
-            raise InputError(
-                f"robot {self.name!r} has loops ({names}), and {what} with loops is not available yet; "
-                f"robot.spanning_tree() gives the robot with its loops cut open"
-            )
+    def _checked(self, function: str, names: Sequence[str], inputs: Sequence[Any]) -> list[Array]:
+        """The inputs as arrays, or an error that says which one is wrong and how."""
+        if len(inputs) != len(names):
+            raise InputError(f"{function} takes {', '.join(names)}; {len(inputs)} arrays were given")
+        checks = {"q": self._q, "f_ext": lambda x, _: self._forces(x)}
+        arrays = [checks.get(name, self._v)(x, name) for name, x in zip(names, inputs, strict=True)]
+        batches = [a.shape[: a.ndim - (2 if n == "f_ext" else 1)] for n, a in zip(names, arrays, strict=True)]
+        try:
+            np.broadcast_shapes(*batches)
+        except ValueError:
+            shapes = ", ".join(f"{n} {a.shape}" for n, a in zip(names, arrays, strict=True))
+            raise InputError(f"the batch axes of {shapes} do not fit together") from None
+        return arrays
 
-    def _solved(self, compute: Callable[[], Any]) -> Any:
-        """Runs what divides by the mass matrix, and names the joint that moves no mass if there is one."""
+    def _has_loops(self, what: str) -> InputError:
+        names = ", ".join(loop.name for loop in self.model.loops[:4])
+        return InputError(
+            f"robot {self.name!r} has loops ({names}), and {what} with loops is not available yet; "
+            f"robot.spanning_tree() gives the robot with its loops cut open"
+        )
+
+    def _needs_some_mass(self) -> None:
+        if energy.total_mass(self.model) == 0.0:
+            raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
+
+    def _needs_mass(self) -> None:
         if self.massless_joints:
             names = ", ".join(repr(n) for n in self.massless_joints)
             raise SingularMassMatrixError(
@@ -349,35 +427,25 @@ class Robot:
                 f"joint {names} moves nothing that has mass or inertia; "
                 f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
             )
-        try:
-            with np.errstate(all="ignore"):
-                return compute()
-        except ZeroDivisionError:
-            raise SingularMassMatrixError(
-                f"the mass matrix of robot {self.name!r} is singular in this configuration; "
-                f"is a joint with three angles (Euler, exponential) at its singularity?"
-            ) from None
 
     @cached_property
     def massless_joints(self) -> tuple[str, ...]:
         """The joints that make the mass matrix singular in every configuration."""
         rng = np.random.default_rng(0)
         states = np.stack([self.random_state(rng)[0] for _ in range(3)])
-        M = self.mass_matrix(states)
+        M = _batched(2, composite_body.mass_matrix(self.model, states), states)
         guilty: set[int] = set(range(self.nv))
         for sample in M:
             guilty &= _vanishing_pivots(sample)
         slots = self.model.slots
         owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
-        return tuple(
-            self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop))
-        )
+        return tuple(self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
 
 
-def _batched(core: int, result: Any, *inputs: Array | None) -> Array:
+def _batched(core: int, result: Any, *inputs: Array) -> Array:
     """The result with the batch axes of the inputs, which it lacks where it does not depend on them."""
-    axes = [x.shape[: x.ndim - 1] for x in inputs[:3] if x is not None]
-    axes += [x.shape[:-2] for x in inputs[3:] if x is not None]  # external forces have one axis more
+    axes = [x.shape[: x.ndim - 1] for x in inputs[:3]]
+    axes += [x.shape[:-2] for x in inputs[3:]]  # external forces come fourth, and have one axis more
     out = np.asarray(result)
     shape = (*np.broadcast_shapes(*axes), *out.shape[out.ndim - core :])
     return out if out.shape == shape else np.broadcast_to(out, shape).copy()
@@ -417,8 +485,3 @@ class _Index(Mapping[str, int | slice]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _homogeneous(T: Transform) -> list[Any]:
-    """Kim (3), row by row."""
-    return [x for row, p in zip(T.R.rows, T.p, strict=True) for x in (*row, p)] + [0.0, 0.0, 0.0, 1.0]

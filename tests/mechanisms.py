@@ -24,7 +24,7 @@ def trees(draw, kinds=MOVING, max_links=7):
     order = draw(st.sampled_from(("depth", "breadth", "random")))
     # a tree with mimics needs joints of one freedom to be interesting
     few = draw(st.sampled_from((kinds, tuple(k for k in kinds if k in ("revolute", "prismatic", "helical")))))
-    return Robot(random_tree(n, rng=seed, kinds=few, mimic=mimic, order=order).model())
+    return Robot(random_tree(n, rng=seed, kinds=few, mimic=mimic, order=order).model(), compiled=False)
 
 
 class State:

@@ -149,8 +149,7 @@ BAD = {
         r":2: element 'include': .*'no\.xml'; put the file",
     ),
     "no such mesh": (
-        '<mujoco><asset><mesh name="m" file="no.stl"/></asset><worldbody><geom type="mesh" mesh="m"/></worldbody>'
-        "</mujoco>",
+        '<mujoco><asset><mesh name="m" file="no.stl"/></asset><worldbody><geom type="mesh" mesh="m"/></worldbody></mujoco>',
         r": element: Error opening file '[^']*no\.stl'; put the file there",
     ),
     "a hundred million copies": (

@@ -354,13 +354,9 @@ def test_text_that_has_no_encoding():
 
 SEED = robot(
     link("base"),
-    '<link name="arm"><inertial><origin xyz="0.1 0 0" rpy="0 1.5 0"/><mass value="2.5"/>'
-    + INERTIA
-    + "</inertial></link>",
+    '<link name="arm"><inertial><origin xyz="0.1 0 0" rpy="0 1.5 0"/><mass value="2.5"/>' + INERTIA + "</inertial></link>",
     '<link name="hand"/>',
-    joint(
-        "shoulder", "base", "arm", f'<origin xyz="0 0 1"/><axis xyz="0 1 0"/>{LIMIT}<dynamics damping="1"/>', "revolute"
-    ),
+    joint("shoulder", "base", "arm", f'<origin xyz="0 0 1"/><axis xyz="0 1 0"/>{LIMIT}<dynamics damping="1"/>', "revolute"),
     joint("wrist", "arm", "hand", f'<mimic joint="shoulder" multiplier="2" offset="1"/>{LIMIT}', "prismatic"),
 ).encode()
 

@@ -21,9 +21,7 @@ BALL = (0.1, 0.0, 0.0, 0.1, 0.0, 0.1)
 
 def arm() -> Builder:
     b = Builder("arm")
-    b.link("upper", 2.0, (0.1, 0.0, 0.2), BALL).link("lower", 1.0, (0.0, 0.0, 0.3), BALL).link(
-        "tool", 0.5, inertia=BALL
-    )
+    b.link("upper", 2.0, (0.1, 0.0, 0.2), BALL).link("lower", 1.0, (0.0, 0.0, 0.3), BALL).link("tool", 0.5, inertia=BALL)
     b.joint("shoulder", "world", "upper", Revolute((0, 0, 1)), pose((0, 0, 1.0)))
     b.joint("elbow", "upper", "lower", Revolute((0, 1, 0)), pose((0.4, 0, 0)))
     b.joint("flange", "lower", "tool", Fixed(), pose((0, 0, 0.5), (0.3, 0, 0)))
@@ -36,9 +34,7 @@ def test_fixed_links_are_merged_and_keep_their_frames():
     assert model.inertia[2].m == 1.5
     # merging is a change of bookkeeping: with the tool on a joint that stands still the dynamics are the same
     b = Builder("arm")
-    b.link("upper", 2.0, (0.1, 0.0, 0.2), BALL).link("lower", 1.0, (0.0, 0.0, 0.3), BALL).link(
-        "tool", 0.5, inertia=BALL
-    )
+    b.link("upper", 2.0, (0.1, 0.0, 0.2), BALL).link("lower", 1.0, (0.0, 0.0, 0.3), BALL).link("tool", 0.5, inertia=BALL)
     b.joint("shoulder", "world", "upper", Revolute((0, 0, 1)), pose((0, 0, 1.0)))
     b.joint("elbow", "upper", "lower", Revolute((0, 1, 0)), pose((0.4, 0, 0)))
     b.joint("flange", "lower", "tool", Prismatic((1, 0, 0)), pose((0, 0, 0.5), (0.3, 0, 0)))
@@ -47,9 +43,7 @@ def test_fixed_links_are_merged_and_keep_their_frames():
     M = apart.mass_matrix([*q, 0.0])[:2, :2]
     assert np.allclose(merged.mass_matrix(q), M, rtol=ROUNDING, atol=ROUNDING)
     assert np.allclose(merged.pose(q, "tool"), apart.pose([*q, 0.0], "tool"), rtol=0, atol=ROUNDING)
-    assert np.allclose(
-        merged.pose(q, "tip")[:3, 3], (merged.pose(q, "tool") @ [0, 0, 0.1, 1])[:3], rtol=0, atol=ROUNDING
-    )
+    assert np.allclose(merged.pose(q, "tip")[:3, 3], (merged.pose(q, "tool") @ [0, 0, 0.1, 1])[:3], rtol=0, atol=ROUNDING)
     assert merged.velocity(q, v, "tip").shape == (6,)
 
 

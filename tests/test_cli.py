@@ -45,7 +45,7 @@ def test_info_as_json(urdf, capsys):
 def test_check_of_a_good_file(urdf, capsys):
     assert main(["check", urdf(GOOD)]) == 0
     out = capsys.readouterr().out
-    assert "12 of 12 identities hold" in out
+    assert "18 of 18 identities hold" in out
     assert "FAIL" not in out
 
 
@@ -92,7 +92,7 @@ def test_unknown_names(capsys):
 def test_demo(capsys):
     assert main(["demo"]) == 0
     out = capsys.readouterr().out
-    assert "132 of 132 identities hold" in out
+    assert "138 of 138 identities hold" in out
     for name in robots.NAMES:
         assert name in out
 

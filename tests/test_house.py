@@ -31,12 +31,15 @@ MAY_IMPORT = {
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
-    "robot": {"algorithms", "formats", "model", "joints", "spatial", "errors", "scalars"},
+    "compiler": {"scalars", "errors"},  # knows nothing about robots
+    "functions": {"algorithms", "compiler", "model", "joints", "spatial", "scalars", "errors"},
+    "robot": {"functions", "algorithms", "compiler", "formats", "model", "joints", "errors", "scalars"},
     "loading": {"robot", "build", "formats", "robots", "model", "errors"},
-    "check": {"robot", "algorithms", "spatial", "rotation"},
-    "cli": {"loading", "robot", "check", "robots", "errors", ""},
+    "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
+    "cache_command": {"compiler", "errors"},
+    "cli": {"cache_command", "loading", "robot", "check", "robots", "errors", ""},
     "__main__": {"cli"},
-    "": {"loading", "robot", "parts", "model", "joints", "spatial", "errors"},
+    "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
 }
 
 
@@ -110,9 +113,10 @@ def test_algorithms_cite_their_source(path):
 BUDGETS = {
     "joints.py": 500,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 440,  # one short method a function, all alike
+    "robot.py": 490,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
+    "llvm.py": 620,  # the code and the loop around it
 }
 
 

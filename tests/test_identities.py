@@ -166,7 +166,7 @@ def test_free_flight_conserves_momentum(robot):
     quiet = dataclasses.replace(
         model.without_passive_forces(), armature=tuple(Vector((0.0,) * len(a)) for a in model.armature)
     )
-    robot = Robot(quiet)
+    robot = Robot(quiet, compiled=False)
     s = State(robot)
     a = robot.forward_dynamics(s.q, s.v, np.zeros(robot.nv))
     A = robot.centroidal_momentum_matrix(s.q)
@@ -179,7 +179,7 @@ def test_free_flight_conserves_momentum(robot):
 @given(trees())
 def test_operational_space(robot):
     """Λ V̇ + μ = F: a force at the frame that joint forces Jᵀ(Λ V̇ + μ) replace gives the acceleration V̇."""
-    s = State(Robot(robot.model.without_passive_forces()))
+    s = State(Robot(robot.model.without_passive_forces(), compiled=False))
     robot, name = s.robot, s.robot.link_names[-1]
     J = robot.jacobian(s.q, name)
     rows = _independent_rows(J)
@@ -204,7 +204,7 @@ def _independent_rows(J):
 @given(trees())
 def test_numbering_does_not_matter(robot):
     s = State(robot)
-    other = Robot(renumbered(s.model, np.random.default_rng(1)))
+    other = Robot(renumbered(s.model, np.random.default_rng(1)), compiled=False)
     q, v, a = (_by_name(robot, other, x, i) for x, i in ((s.q, "q_index"), (s.v, "v_index"), (s.a, "v_index")))
     f = s.f_ext[[robot.link_names.index(n) for n in other.link_names]]
     tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
@@ -229,7 +229,7 @@ def _by_name(robot, other, x, index):
 def test_body_frames_do_not_matter(robot):
     s = State(robot)
     model, turns = reframed(s.model, np.random.default_rng(1))
-    other = Robot(model)
+    other = Robot(model, compiled=False)
     f = np.array([_seen_from(turns[i], s.f_ext[i - 1]) for i, _ in model.outward()])
     tau = robot.inverse_dynamics(s.q, s.v, s.a, s.f_ext)
     close(other.inverse_dynamics(s.q, s.v, s.a, f), tau)
@@ -247,7 +247,7 @@ def _seen_from(T, f):
 @pytest.mark.parametrize("mimic", [False, True], ids=["plain", "mimic"])
 def test_every_identity_on_every_kind(kind, mimic):
     """The suite of `qddot check`, with each kind of joint beside revolute ones."""
-    robot = Robot(random_tree(5, rng=3, kinds=(kind, "revolute"), mimic=mimic).model())
+    robot = Robot(random_tree(5, rng=3, kinds=(kind, "revolute"), mimic=mimic).model(), compiled=False)
     assert kind in {j.kind for j in robot.model.joint}
     failed = [i for i in identities(robot) if not i.holds]
     assert not failed
@@ -272,9 +272,7 @@ def test_nothing_passes_through_six_freedoms_but_their_force():
     light = qddot.Builder("light").link("small", 1e-3, (0.1, 0.2, 0.3), np.eye(3) * 1e-4)
     light.joint("hinge", "world", "small", Revolute((0.6, 0.0, 0.8)))
     alone = light.robot()
-    light.link("big", 1e3, (0.3, 0.1, 0.2), np.eye(3) * 1e3).joint(
-        "loose", "small", "big", Free(), qddot.pose((1, 2, 3))
-    )
+    light.link("big", 1e3, (0.3, 0.1, 0.2), np.eye(3) * 1e3).joint("loose", "small", "big", Free(), qddot.pose((1, 2, 3)))
     both = light.robot()
     (q, v), tau = both.random_state(0), np.array([0.5, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     # what the joint exerts on the big link it takes from the small one
@@ -293,5 +291,5 @@ def test_the_law_of_passive_forces():
     assert robot.passive_force([0.5], [0.0])[0] == 0.0
     close(robot.passive_force([0.5], [0.01]), [-2.0 * 0.01 - 3.0 * math.sqrt(0.5)])
     close(robot.passive_force([0.7], [-1.0]), [2.0 + 3.0 / math.sqrt(1.0 + 1e-4) - 5.0 * 0.2])
-    quiet = Robot(robot.model.without_passive_forces())
+    quiet = Robot(robot.model.without_passive_forces(), compiled=False)
     assert quiet.passive_force([0.7], [-1.0])[0] == 0.0

@@ -71,9 +71,7 @@ def careless(q):
 
 # ---- the instances ---------------------------------------------------------------------------------------------------
 
-AXES = {
-    f"{'+' if s > 0 else '-'}{'xyz'[k]}": tuple(s * (j == k) for j in range(3)) for k in range(3) for s in (1.0, -1.0)
-}
+AXES = {f"{'+' if s > 0 else '-'}{'xyz'[k]}": tuple(s * (j == k) for j in range(3)) for k in range(3) for s in (1.0, -1.0)}
 AXES |= {"oblique": (2 / 7, -3 / 7, 6 / 7), "in a plane": (0.6, 0.0, -0.8)}
 SEQUENCES = ["".join(s) for s in itertools.product("xyz", repeat=3) if s[0] != s[1] != s[2]]
 OWN = {"wedge": Own(wedge, 1, "wedge"), "knee": Own(knee, 1, "knee"), "table": Own(table, 3, "table")}
@@ -96,9 +94,7 @@ JOINTS = {
     **{f"own {n}": j for n, j in OWN.items()},
 }
 NOT_OWN = {n: j for n, j in JOINTS.items() if not isinstance(j, Own)}
-CONSTANT_S = {
-    n: j for n, j in JOINTS.items() if not isinstance(j, Own | SphericalEuler | SphericalExponential | Universal)
-}
+CONSTANT_S = {n: j for n, j in JOINTS.items() if not isinstance(j, Own | SphericalEuler | SphericalExponential | Universal)}
 CONSTANT_S.pop("fixed")
 
 
@@ -501,9 +497,7 @@ def test_euler_angles_are_singular_where_the_outer_axes_align(sequence):
         assert (abs(np.linalg.det(S)) > 0.3) == regular
 
 
-@pytest.mark.parametrize(
-    "angle", [math.pi - 1e-9, math.pi, math.pi + 1e-9, 3.5, 2 * math.pi, 7.0, -math.pi, -4.0, 40.0]
-)
+@pytest.mark.parametrize("angle", [math.pi - 1e-9, math.pi, math.pi + 1e-9, 3.5, 2 * math.pi, 7.0, -math.pi, -4.0, 40.0])
 @pytest.mark.parametrize("start", [0.0, 2.0, -11.0])
 def test_planar_differences_past_half_a_turn(angle, start):
     """The way back is taken: the same placement is reached by no more than half a turn; springs count the turns."""

@@ -61,9 +61,7 @@ TOO_LARGE = {"mujoco_warp/flex/multiflex.xml", "mujoco_warp/flex/floppy.xml"}  #
 def _files():
     found = {}
     for key, folder in FOLDERS.items():
-        spec = importlib.util.find_spec(
-            key.removesuffix("_envs")
-        )  # found, not imported: its dependencies are not needed
+        spec = importlib.util.find_spec(key.removesuffix("_envs"))  # found, not imported: its dependencies are not needed
         root = Path(spec.origin).parent / folder
         found |= {f"{key}/{path.relative_to(root).as_posix()}": path for path in sorted(root.rglob("*.xml"))}
     return found
@@ -285,9 +283,7 @@ def test_limits_and_actuation():
     assert model.frame("base").link == 0
 
 
-@pytest.mark.parametrize(
-    ("flag", "field"), [("spring", "stiffness"), ("damper", "damping"), ("frictionloss", "friction")]
-)
+@pytest.mark.parametrize(("flag", "field"), [("spring", "stiffness"), ("damper", "damping"), ("frictionloss", "friction")])
 def test_what_the_file_disables_is_left_out_with_a_note(flag, field):
     joints = '<joint name="j" stiffness="3" damping="2" frictionloss="1"/>'
     option = f'<option><flag {flag}="disable"/></option>'
@@ -382,9 +378,7 @@ def test_loops_have_mujocos_residual(name):
             assert np.abs(residual).max() < 1e-14
 
 
-@pytest.mark.parametrize(
-    "name", ["constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml"]
-)
+@pytest.mark.parametrize("name", ["constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml"])
 def test_loops_of_real_files_are_closed_at_the_start(name):
     path = FILES[f"mujoco_warp/{name}"]
     m, model = compiled(path), mjcf.read(path).model()
@@ -423,9 +417,7 @@ def test_mujoco_prints_nothing_and_writes_no_log(name, capfd, tmp_path, monkeypa
 
 
 def test_lines_are_named_and_included_files_are_read(tmp_path):
-    part = (
-        '<mujoco>\n<worldbody>\n\n<body name="x" gravcomp="1">\n<joint/><geom size=".1"/></body></worldbody></mujoco>'
-    )
+    part = '<mujoco>\n<worldbody>\n\n<body name="x" gravcomp="1">\n<joint/><geom size=".1"/></body></worldbody></mujoco>'
     (tmp_path / "part.xml").write_text(part)
     main = tmp_path / "main.xml"
     main.write_text('<mujoco><include file="part.xml"/></mujoco>')

@@ -42,7 +42,8 @@ class Case:
     def __init__(self, path: Path, floating: bool) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", qddot.QddotWarning)
-            self.robot = qddot.load(path, floating_base=floating, passive_forces=False)
+            model = qddot.load(path, floating_base=floating, passive_forces=False).model
+        self.robot = qddot.Robot(model, compiled=False)  # that kernels agree with it is tested elsewhere
         root = (pin.JointModelFreeFlyer(),) if floating else ()
         self.pin = pin.buildModelFromUrdf(str(path), *root)
         self.data = self.pin.createData()

@@ -98,7 +98,10 @@ def test_quaternions_must_be_unit(floating):
     q = floating.neutral()
     q[3:7] = (0.1, 0.2, 0.3, 0.9)
     with pytest.raises(qddot.InputError, match=r"joint 'base' in q is not of unit length .* robot.normalize"):
-        floating.mass_matrix(q)
+        floating.gravity_force(q)
+    batch = floating.gravity_force(np.stack([q, floating.neutral()]))
+    assert np.isnan(batch[0]).any()
+    assert np.isfinite(batch[1]).all()
     assert np.isclose(np.linalg.norm(floating.normalize(q)[3:7]), 1.0, rtol=1e-15)
     floating.mass_matrix(floating.normalize(q))
 

@@ -245,9 +245,7 @@ def test_quadruped_is_its_own_mirror_image():
         sign = -1 if "abduction" in twin else 1
         mirror[model.slots[i].v.start, model.slots[model.joint_index(twin)].v.start] = sign
     M = mass_matrix(model, neutral(model))
-    np.testing.assert_allclose(
-        mirror @ M @ mirror.T, M, atol=1e-15
-    )  # entries of 1e-5 to 10, rounding of the largest 1e-15
+    np.testing.assert_allclose(mirror @ M @ mirror.T, M, atol=1e-15)  # entries of 1e-5 to 10, rounding of the largest 1e-15
 
 
 def test_unknown_robots_list_the_nearest():

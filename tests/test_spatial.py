@@ -530,9 +530,7 @@ def test_exponential_coefficients(x):
             # Σ (-x)ⁿ/(2n+k+1)!, which all three are for k = 0, 1, 2
             y = mpf(x)
             if slope:
-                return mpmath.nsum(
-                    lambda n: n * (-1) ** int(n) * y ** (n - 1) / mpmath.factorial(2 * n + k + 1), [1, 60]
-                )
+                return mpmath.nsum(lambda n: n * (-1) ** int(n) * y ** (n - 1) / mpmath.factorial(2 * n + k + 1), [1, 60])
             return mpmath.nsum(lambda n: (-y) ** n / mpmath.factorial(2 * n + k + 1), [0, 60])
 
         values = [float(series(k)) for k in range(3)]
@@ -743,9 +741,7 @@ def test_many_digits():
         T = spatial.exp(large)
         exact = exact_exponential(large.components)
         assert max(abs(T.R.rows[r][c] - exact[r, c]) for r in range(3) for c in range(3)) < mpf(10) ** -48
-        assert (
-            max(abs(a - b) for a, b in zip(spatial.log(T).components, large.components, strict=True)) < mpf(10) ** -47
-        )
+        assert max(abs(a - b) for a, b in zip(spatial.log(T).components, large.components, strict=True)) < mpf(10) ** -47
         # below one radian exp and log are series cut where doubles end
         small = Motion((x[0] / 9, x[1] / 9, x[2] / 9), (x[3], x[4], x[5]))
         back = spatial.log(spatial.exp(small))

@@ -131,9 +131,7 @@ def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(q)[:-1], 0, 0))
 
 
-def accelerations_from_rest(
-    model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any
-) -> NDArray[Any]:
+def accelerations_from_rest(model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any) -> NDArray[Any]:
     """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
     _, U, Psi = inertias
     tau, a = model.velocities(tau), model.joint_vector()

@@ -27,7 +27,9 @@ class Graph:
     def __init__(self) -> None:
         self.ops: list[str] = []
         self.args: list[tuple[Any, ...]] = []
-        self.marks: list[tuple[int, str, int]] = []  # nodes made before the mark and after the last belong to (symbol, link)
+        self.marks: list[
+            tuple[int, str, int]
+        ] = []  # nodes made before the mark and after the last belong to (symbol, link)
         self._index: dict[tuple[Any, ...], int] = {}
 
     def __len__(self) -> int:
@@ -188,8 +190,8 @@ class Expr:
     __int__ = _refuse("become an integer", "keep counts and indices out of what is traced")
     __index__ = _refuse("be an index", "keep counts and indices out of what is traced")
     __iter__ = _refuse("be iterated", "it is one number")
-    __eq__ = _refuse("be compared with ==", "use qddot.scalars.less and where")  # type: ignore[assignment]
-    __ne__ = _refuse("be compared with !=", "use qddot.scalars.less and where")  # type: ignore[assignment]
+    __eq__ = _refuse("be compared with ==", "use qddot.scalars.less and where")
+    __ne__ = _refuse("be compared with !=", "use qddot.scalars.less and where")
     __le__ = _refuse("be compared with <=", "use < and qddot.scalars.where")
     __ge__ = _refuse("be compared with >=", "use > and qddot.scalars.where")
     __abs__ = _refuse("give its absolute value", "use where(less(x, 0.0), -x, x)")

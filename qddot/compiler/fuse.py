@@ -13,12 +13,11 @@ from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program, straight_line
 
 
-
 def fused(program: Program) -> Program:
     """The same straight-line program with products fused into sums."""
     old, nodes = program.graph, program.nodes()
     chosen = _choices(program)
-    inside = {product for product in chosen.values()}
+    inside = set(chosen.values())
     uses = _uses(program)
     new, place = Graph(), {}
 

@@ -35,10 +35,10 @@ def run(program: Program, inputs: Sequence[float]) -> list[float]:
         for step in body:
             if isinstance(step, Loop):
                 for i in range(step.start, step.stop, step.step):
-                    values[step.index] = i
+                    values[step.counter] = i
                     execute(step.body)
             elif isinstance(step, Store):
-                buffers[step.buffer][int(value(step.index))] = value(step.value)
+                buffers[step.buffer][int(value(step.place))] = value(step.value)
             else:
                 values[step] = compute(step)
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -91,7 +92,7 @@ class Kernel:
             pieces = [_piece(a, own, len(batch), axis, low, high) for a, own in zip(arrays, batches, strict=True)]
             self.ufunc(*pieces, out=_piece(result, batch, len(batch), axis, low, high))
 
-        jobs = [_pool().submit(part, a, b) for a, b in zip(edges[1:], edges[2:], strict=False)]
+        jobs = [_pool().submit(part, a, b) for a, b in pairwise(edges[1:])]
         part(edges[0], edges[1])
         for job in jobs:
             job.result()
@@ -109,7 +110,9 @@ class Kernel:
                 wanted = ", ".join(map(str, shape))
                 raise InputError(f"{self.info.function}: {name} has shape {array.shape}; its last axes must be ({wanted})")
         try:
-            batch = np.broadcast_shapes(*(np.shape(x)[: np.ndim(x) - len(s)] for x, s in zip(args, self.inputs, strict=True)))
+            batch = np.broadcast_shapes(
+                *(np.shape(x)[: np.ndim(x) - len(s)] for x, s in zip(args, self.inputs, strict=True))
+            )
         except ValueError:
             shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in zip(self.names, args, strict=True))
             raise InputError(f"{self.info.function}: the batch axes of {shapes} do not fit together") from None
@@ -137,7 +140,7 @@ class _UFunc:
         self.code = code
         self.loops = (ctypes.c_void_p * 1)(code.address)
         self.data = (ctypes.c_void_p * 1)(ctypes.addressof(library_functions()))
-        self.types = (ctypes.c_char * count)(*([_TYPES[dtype]] * count))
+        self.types = ctypes.create_string_buffer(bytes([_TYPES[dtype]] * count))
         self.name = ctypes.create_string_buffer(name.encode())
         self.doc = ctypes.create_string_buffer(b"A compiled kernel of qddot.")
         text = ",".join(_core(s) for s in inputs) + "->" + _core(output)

@@ -8,8 +8,10 @@ and fused where the IR says so. Long code is cut into functions that pass values
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
+from struct import pack, unpack
 
 from qddot.compiler import sincos
 from qddot.compiler.ops import LEAVES
@@ -42,10 +44,8 @@ class _Core:
         self.bits = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
 
     def const(self, x: float) -> str:
-        import struct
-
         if self.T == "float":
-            x = struct.unpack("f", struct.pack("f", x))[0]
+            x = unpack("f", pack("f", x))[0]
         return number(x) if self.lanes == 1 else f"splat ({self.T} {number(x)})"
 
     # ---- straight-line code
@@ -258,7 +258,11 @@ def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
         mask = "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
         tile = _tile_to_rows if into_rows else _tile_to_columns
         tile(lines, f"t{t}", first, width, mask)
-    return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n" + "\n".join(lines) + "\n  ret void\n}\n"
+    return (
+        f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n"
+        + "\n".join(lines)
+        + "\n  ret void\n}\n"
+    )
 
 
 _LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
@@ -312,19 +316,19 @@ def _tile_to_rows(lines: list[str], t: str, first: int, width: int, mask: str) -
         if width == 4:
             lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
         else:
-            lines.append(
-                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {mask})"
-            )
+            lines.append(f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {mask})")
 
 
 # ---- the module ------------------------------------------------------------------------------------------------------
 
 
-def render(program: Program, inputs: list[Shape], outputs: list[Shape], lanes: int, dtype: str = "float64") -> str:
+def render(
+    program: Program, inputs: list[Shape], outputs: list[Shape], lanes: int, dtype: str = "float64", x86: bool = True
+) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
     T, size = ("double", 8) if dtype == "float64" else ("float", 4)
     widths = [lanes, 1] if lanes > 1 else [1]
-    text = [_DECLARATIONS]
+    text = [_DECLARATIONS, _X86 if x86 else ""]
     for width in widths:
         core = _Core(program, width, dtype)
         core.render()
@@ -341,10 +345,12 @@ def render(program: Program, inputs: list[Shape], outputs: list[Shape], lanes: i
         text.append(_copy_function(f"write{i}", shape, T, size, into_rows=True))
         if lanes == 8 and T == "double":
             text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
-    text.append(_loop(inputs, outputs, lanes, T, size))
+    text.append(_loop(inputs, outputs, lanes, T, size, x86))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
     for suffix in suffixes:
-        V = {"f64": "double", "f32": "float"}.get(suffix) or f"<{suffix[1:-3]} x {'double' if suffix.endswith('64') else 'float'}>"
+        V = {"f64": "double", "f32": "float"}.get(
+            suffix
+        ) or f"<{suffix[1:-3]} x {'double' if suffix.endswith('64') else 'float'}>"
         text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
         text.append(f"declare {V} @llvm.sqrt.{suffix}({V})")
         text.append(f"declare {V} @llvm.fabs.{suffix}({V})")
@@ -353,6 +359,10 @@ def render(program: Program, inputs: list[Shape], outputs: list[Shape], lanes: i
     text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}')
     return "\n".join(text)
 
+
+_X86 = """declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+"""
 
 _DECLARATIONS = """declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)
 declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
@@ -406,7 +416,14 @@ def _arctan2(lanes: int, V: str, T: str) -> str:
 """
 
 
-def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int) -> str:
+# NumPy warns of what the floating-point flags say after a loop; what is not finite we report ourselves, by sample
+_SAVE_FLAGS = ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)")
+_RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
+
+_Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
+
+
+def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, x86: bool) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
     n_in = sum(prod(s) for s in inputs)
@@ -440,7 +457,9 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
 
     def copies(width: int, base: str, r: str) -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns."""
-        reads, writes, column = [], [], 0
+        column = 0
+        reads: list[str] = []
+        writes: list[str] = []
         for i, shape in enumerate(operands):
             is_in = i < len(inputs)
             if i == len(inputs):
@@ -467,7 +486,7 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         f"  %in = alloca [{max(1, n_in)} x {V}], align 64",
         f"  %out = alloca [{max(1, n_out)} x {V}], align 64",
     ]
-    lines = ["entry:", *head, *scratch]
+    lines = ["entry:", *head, *scratch, *(_SAVE_FLAGS if x86 else ())]
     if lanes > 1:
         lines += _blocks(inputs, outputs, lanes, T, size, flag, copies)
     else:
@@ -485,16 +504,19 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         "  %more1 = icmp ult i64 %t1, %n",
         "  br i1 %more1, label %one, label %end",
         "end:",
+        *(_RESTORE_FLAGS if x86 else ()),
         "  ret void",
     ]
     return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
 
 
-def _blocks(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, flag: str, copies) -> list[str]:  # type: ignore[no-untyped-def]
+def _blocks(
+    inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, flag: str, copies: _Copies
+) -> list[str]:
     """The loop over full blocks of lanes; afterwards %done states are finished."""
     fast = lanes == 8 and T == "double"
-    reads, writes = copies(lanes, "%first", "%r")
-    _, writes2 = copies(lanes, "%first", "%w")
+    reads, _ = copies(lanes, "%first", "%r")
+    _, writes = copies(lanes, "%first", "%w")
     lines = [
         f"  %full = udiv i64 %n, {lanes}",
         "  %any_block = icmp ugt i64 %full, 0",
@@ -549,7 +571,7 @@ def _blocks(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size:
         "  br label %scatter_one",
         "scatter_one:",
         "  %w = phi i64 [ 0, %scatter ], [ %w1, %scatter_one ]",
-        *writes2,
+        *writes,
         "  %w1 = add i64 %w, 1",
         f"  %w_more = icmp ult i64 %w1, {lanes}",
         "  br i1 %w_more, label %scatter_one, label %next",
@@ -568,5 +590,4 @@ def _blocks(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size:
         f"  %whole = mul i64 %full, {lanes}",
         "  br label %tail",
     ]
-    del writes
     return lines

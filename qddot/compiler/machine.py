@@ -1,7 +1,7 @@
 """The machine we run on: LLVM text into object code, and object code into something callable.
 
 Only compiling needs LLVM. Object code from the cache is loaded by a few lines of our own where its format is known
-(ELF on x86-64), so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's own loader does it.
+(ELF on x86-64), so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's loader does it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,16 @@ def cpu() -> str:
     return f"{sys.platform} {platform.machine()} {hashlib.sha256(flags.encode()).hexdigest()}"
 
 
+def is_x86() -> bool:
+    """Whether this is a 64-bit x86 processor."""
+    return platform.machine() in ("x86_64", "AMD64")
+
+
 @functools.cache
 def lanes(dtype: str) -> int:
     """How many numbers one instruction takes."""
     bits = 128
-    if platform.machine() in ("x86_64", "AMD64"):
+    if is_x86():
         features = _llvm().get_host_cpu_features()
         bits = 512 if features.get("avx512f") and features.get("avx512dq") else 256 if features.get("avx2") else 128
     return bits // (64 if dtype == "float64" else 32)
@@ -57,7 +62,11 @@ def _target_machine() -> Any:
     llvm = _llvm()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic", codemodel="small"
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="pic",
+        codemodel="small",
     )
 
 
@@ -79,7 +88,7 @@ class Code:
     """Executable memory with the function `loop` in it. It goes when the object goes."""
 
     def __init__(self, data: bytes) -> None:
-        if sys.platform == "linux" and platform.machine() == "x86_64":
+        if sys.platform == "linux" and is_x86():
             self._memory = _Image(data)
             self.address = self._memory.address_of("loop")
         else:

@@ -69,9 +69,7 @@ OPS: dict[str, Op] = {
     "sqrt": Op(1, scalars.sqrt, lambda x, r: (0.5 / r,), ("sqrt",)),
     "sin": Op(1, scalars.sin, lambda x, r: (scalars.cos(x),), ("sincos",)),
     "cos": Op(1, scalars.cos, lambda x, r: (-scalars.sin(x),), ("sincos",)),
-    "arctan2": Op(
-        2, math.atan2, lambda y, x, r: (x / (x * x + y * y), -(y / (x * x + y * y))), ("arctan2",)
-    ),
+    "arctan2": Op(2, math.atan2, lambda y, x, r: (x / (x * x + y * y), -(y / (x * x + y * y))), ("arctan2",)),
     "less": Op(2, operator.lt, lambda x, y, r: (0.0, 0.0), ("other",)),
     "select": Op(
         3,

@@ -16,17 +16,17 @@ from qddot.compiler.ops import LEAVES, OPS
 
 
 class Store(NamedTuple):
-    """buffer[index] = value; index and value are nodes."""
+    """buffer[place] = value; place and value are nodes."""
 
     buffer: int
-    index: int
+    place: int
     value: int
 
 
 class Loop(NamedTuple):
-    """Runs the body for index = start, start + step, … before stop; `index` is the node of the counter."""
+    """Runs the body for counter = start, start + step, … before stop; `counter` is its node."""
 
-    index: int
+    counter: int
     start: int
     stop: int
     step: int
@@ -53,7 +53,7 @@ class Program:
 
     def count(self) -> dict[str, int]:
         """Operations by kind: mul, add, div, sqrt, sincos, arctan2, other. A fused one counts as both of its parts."""
-        total: Counter[str] = Counter({k: 0 for k in ("mul", "add", "div", "sqrt", "sincos")})
+        total: Counter[str] = Counter(dict.fromkeys(("mul", "add", "div", "sqrt", "sincos"), 0))
         for node in self.nodes():
             total.update(OPS[self.graph.ops[node]].counts)
         return dict(total)

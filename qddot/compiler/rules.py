@@ -12,6 +12,7 @@ model makes vanish. Kernels say so, and report inputs that are not finite.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -147,8 +148,6 @@ def _literal(node: ast.expr) -> float | None:
 
 
 def _replace_name(text: str, name: str, by: str) -> str:
-    import re
-
     return re.sub(rf"\b{name}\b", by, text)
 
 

@@ -49,9 +49,7 @@ MAX_BYTES = 1_000_000
 MAX_ROWS = 10_000
 MAX_CELL = 100  # characters of a number or a name; longer text is not even tried against the patterns below
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_PI = re.compile(
-    r"(?P<sign>[+-]?)((?P<times>\d+\.?\d*|\.\d+)\s*\*?\s*)?pi(\s*/\s*(?P<over>\d+\.?\d*|\.\d+))?", re.ASCII
-)
+_PI = re.compile(r"(?P<sign>[+-]?)((?P<times>\d+\.?\d*|\.\d+)\s*\*?\s*)?pi(\s*/\s*(?P<over>\d+\.?\d*|\.\d+))?", re.ASCII)
 _DEGREES = re.compile(r"(?P<number>[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)\s*(deg|°)", re.ASCII)
 
 

@@ -381,9 +381,7 @@ class _Translation:
         lower, upper = self.m.jnt_range[j].tolist()
         if kind.nv > 1:
             problem = f"its limit of {upper:g} rad on the angle is left out"
-            self._find(
-                "note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here"
-            )
+            self._find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here")
             return -math.inf, math.inf
         return lower, upper
 

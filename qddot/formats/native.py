@@ -96,9 +96,7 @@ def _parse(file: Path) -> Any:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise FileError(
-                    message(str(file), "JSON", f"key {_shown(key)} stands twice in one object", "remove one")
-                )
+                raise FileError(message(str(file), "JSON", f"key {_shown(key)} stands twice in one object", "remove one"))
             seen.add(key)
         return dict(pairs)
 

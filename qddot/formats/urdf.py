@@ -371,9 +371,7 @@ class _Reader:
             return None
         if len(found) > 1:
             problem = f"it has {len(found)} <{tag}> where one is meant"
-            self.find(
-                "warning", found[1], owner, problem, f"the first, at line {found[0].line}, is read; remove the rest"
-            )
+            self.find("warning", found[1], owner, problem, f"the first, at line {found[0].line}, is read; remove the rest")
         self.check_known(found[0], f"{owner} <{tag}>")
         return found[0]
 
