@@ -1,4 +1,4 @@
-"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`.
+"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qddot import __version__, robots
+from qddot import __version__, cache_command, robots
 from qddot.check import Identity, identities
 from qddot.errors import Finding, QddotError, QddotWarning
 from qddot.loading import load
@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
         sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
         sub.add_argument("--snap", action="store_true", help="set angles within 1e-5 rad of a multiple of π/2 to it")
+    cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
+    cache_command.add_arguments(cache)
     demo = command("demo", _demo, "Computes and checks the dynamics of the embedded robots.")
     demo.add_argument("--robot", default="puma560", help="the embedded robot to show")
     return parser

@@ -10,7 +10,9 @@ import json
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,16 +21,17 @@ from qddot.algorithms import articulated_body, composite_body, coriolis, energy,
 from qddot.algorithms.passive import passive_forces
 from qddot.compiler import llvm, machine
 from qddot.compiler.cache import default_cache
-from qddot.compiler.expr import trace
+from qddot.compiler.expr import Expr, Graph, trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
+from qddot.compiler.ops import OPS
 from qddot.compiler.program import Program, straight_line
 from qddot.errors import unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import less, stack, where
-from qddot.spatial import Transform
+from qddot.spatial import Inertia, Transform
 
 Algorithm = Callable[..., Any]
 
@@ -162,10 +165,19 @@ def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        return algorithm(model, *arrays, **needs)
+        return algorithm(_with_traced_inertias(model, vectors[0][0].graph), *arrays, **needs)
 
     graph, outputs, _ = trace(run, sizes)
     return straight_line(graph, outputs, sum(sizes))
+
+
+def _with_traced_inertias(model: Model, graph: Graph) -> Model:
+    """The model with its inertias as numbers of the graph, whose arithmetic knows rounding from nothing."""
+
+    def traced(x: Any) -> Any:
+        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.const(x))
+
+    return replace(model, inertia=tuple(Inertia(*traced(tuple(I))) for I in model.inertia))
 
 
 def _guard_quaternions(model: Model, q: Any) -> None:
@@ -211,7 +223,29 @@ def build(
         cached=cached,
         **facts,
     )
-    return Kernel(Code(data), function.inputs, inputs, output, info)
+    return Kernel(Code(data), function.inputs, inputs, output, info, lambda: explain(model, name, method, **needs))
+
+
+def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
+    """Where a kernel's operations come from: how many compute which symbol of which link, in the order of the code."""
+    program = traced(model, name, method, **needs)
+    graph = program.graph
+    marks = iter([*graph.marks, (len(graph), "rest", 0)])
+    end, symbol, link = next(marks)
+    rows: dict[tuple[str, str], Counter[str]] = {}
+    for node in program.nodes():
+        while node >= end:
+            end, symbol, link = next(marks)
+        row = rows.setdefault((model.link_names[link], symbol), Counter())
+        row.update(OPS[graph.ops[node]].counts)
+    total = program.count()
+    columns = [c for c in total if total[c]]
+    width = max([4, *(len(f"{link}  {symbol}") for link, symbol in rows)])
+    lines = [f"{'link and symbol':<{width}} " + "".join(f"{c:>9}" for c in columns)]
+    for (name_of_link, what), row in rows.items():
+        if row:
+            lines.append(f"{name_of_link + '  ' + what:<{width}} " + "".join(f"{row[c] or '':>9}" for c in columns))
+    return "\n".join([*lines, f"{'total':<{width}} " + "".join(f"{total[c]:>9}" for c in columns)])
 
 
 def _compile(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from qddot.blocks import Matrix, Motions, Vector
-from qddot.scalars import Scalar, split, stack
+from qddot.scalars import Scalar, mark, split, stack
 
 
 class Slot(NamedTuple):
@@ -56,14 +56,15 @@ class Velocities:
 class JointVector:
     """A vector over the freedoms, written joint by joint: what shares a coordinate is added."""
 
-    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
+        self._slots, self._symbol = slots, symbol
         self._values: list[Scalar] = [0.0] * nv
 
     def __setitem__(self, i: int, value: Vector) -> None:
         slot = self._slots[i]
         for k, x in zip(range(slot.v.start, slot.v.stop), value, strict=True):
             self._values[k] = _plus(self._values[k], x if slot.factor is None else slot.factor * x)
+        mark(value, self._symbol, i)
 
     def stack(self) -> NDArray[Any]:
         return stack(self._values)
@@ -72,8 +73,8 @@ class JointVector:
 class JointMatrix:
     """A matrix over the freedoms, written block by block: rows of joint i, columns of joint j."""
 
-    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
-        self._slots, self._nv = slots, nv
+    def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
+        self._slots, self._nv, self._symbol = slots, nv, symbol
         self._values: dict[tuple[int, int], Scalar] = {}
 
     def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
@@ -83,6 +84,7 @@ class JointMatrix:
         for r, row in enumerate(block, a.v.start):
             for c, x in enumerate(row, b.v.start):
                 self._values[r, c] = _plus(self._values.get((r, c), 0.0), x if plain else factor * x)
+        mark(block, self._symbol, ij[0])
 
     def stack(self) -> NDArray[Any]:
         n = self._nv
@@ -92,8 +94,8 @@ class JointMatrix:
 class JointColumns:
     """Six rows by the freedoms: Jacobians and momentum matrices, written joint by joint."""
 
-    def __init__(self, slots: Sequence[Slot], nv: int) -> None:
-        self._slots = slots
+    def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
+        self._slots, self._symbol = slots, symbol
         self._columns: list[tuple[Scalar, ...]] = [(0.0,) * 6] * nv
 
     def __setitem__(self, i: int, columns: Motions | Sequence[Any]) -> None:
@@ -101,10 +103,23 @@ class JointColumns:
         for k, column in enumerate(columns, slot.v.start):
             own = column if slot.factor is None else slot.factor * column
             self._columns[k] = tuple(_plus(x, y) for x, y in zip(self._columns[k], own.components, strict=True))
+        mark(tuple(columns), self._symbol, i)
 
     def stack(self) -> NDArray[Any]:
         n = len(self._columns)
         return stack([self._columns[c][r] for r in range(6) for c in range(n)], (6, n))
+
+
+class PerLink(list[Any]):
+    """One quantity of each link, the world's included."""
+
+    def __init__(self, count: int, symbol: str) -> None:
+        super().__init__([None] * count)
+        self._symbol = symbol
+
+    def __setitem__(self, i: Any, value: Any) -> None:
+        super().__setitem__(i, value)
+        mark(value, self._symbol, i)
 
 
 def _plus(old: Scalar, new: Scalar) -> Scalar:

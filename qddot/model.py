@@ -19,9 +19,10 @@ import numpy as np
 
 from qddot.blocks import Motions, Vector
 from qddot.errors import Finding, unknown
-from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, Slot, Velocities
+from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, PerLink, Slot, Velocities
 from qddot.joints import Joint, Own
 from qddot.rotation import ZERO, Vec
+from qddot.scalars import mark
 from qddot.spatial import (
     Force,
     Inertia,
@@ -158,18 +159,18 @@ class Model:
     def velocities(self, v: Any) -> Velocities:
         return Velocities(self.slots, v)
 
-    def joint_vector(self) -> JointVector:
-        return JointVector(self.slots, self.nv)
+    def joint_vector(self, symbol: str) -> JointVector:
+        return JointVector(self.slots, self.nv, symbol)
 
-    def joint_matrix(self) -> JointMatrix:
-        return JointMatrix(self.slots, self.nv)
+    def joint_matrix(self, symbol: str) -> JointMatrix:
+        return JointMatrix(self.slots, self.nv, symbol)
 
-    def joint_columns(self) -> JointColumns:
-        return JointColumns(self.slots, self.nv)
+    def joint_columns(self, symbol: str) -> JointColumns:
+        return JointColumns(self.slots, self.nv, symbol)
 
-    def per_link(self) -> list[Any]:
-        """A place for one quantity a link, the world's included."""
-        return [None] * len(self.parent)
+    def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
+        """A place for each of the named quantities, a link each, the world's included."""
+        return tuple(PerLink(len(self.parent), symbol) for symbol in symbols)
 
     def external(self, f_ext: Any) -> list[Force]:
         """External forces, one a link in its own frame; none where f_ext is None."""
@@ -187,9 +188,13 @@ class Model:
 
     def transforms(self, q: Any) -> list[Transform]:
         """T_{λ(i),i}: the placement and the joint's own motion, kept apart."""
-        q = self.coordinates(q)
-        moving = (Product(self.placement[i], self.joint[i].transform(q[i])) for i, _ in self.outward())
-        return [Transform(), *moving]
+        q, (T,) = self.coordinates(q), self.per_link("T")
+        T[0] = Transform()
+        for i, _ in self.outward():
+            motion = self.joint[i].transform(q[i])
+            T[i] = Product(self.placement[i], motion)
+            mark((motion.R.rows, motion.p), "T", i)
+        return T
 
     def axes(self, q: Any) -> list[Motions]:
         """S_i of each joint."""

@@ -93,6 +93,18 @@ def where(condition: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
     return condition.where(then, otherwise)
 
 
+def mark(value: Any, symbol: str, link: int) -> None:
+    """Tells a trace that what it has recorded since the last mark computes this symbol of this link."""
+    waiting = [value]
+    while waiting:
+        x = waiting.pop()
+        if hasattr(x, "mark"):
+            x.mark(symbol, link)
+            return
+        if isinstance(x, tuple):
+            waiting.extend(reversed(x))
+
+
 def split(x: Any) -> list[Scalar]:
     """The components along the last axis: scalars for one state, arrays over the batch for many."""
     x = np.asarray(x)

@@ -91,7 +91,7 @@ def test_what_was_stored_comes_back(cache, data, silent):
     assert names(cache) == {f"{KEY}.obj"}
 
 
-@pytest.mark.parametrize("bad", ["", "a" * 63, "A" * 64, "g" * 64, "../" + "a" * 61, "a" * 63 + "\n"])
+@pytest.mark.parametrize("bad", ["", "a" * 63, "a" * 65, "A" * 64, "g" * 64, "../" + "a" * 61, "a" * 63 + "\n"])
 def test_only_digests_are_keys(cache, bad):
     for call in (lambda: cache.get(bad), lambda: cache.put(bad, b"")):
         with pytest.raises(InputError, match="64 lower-case hex digits"):
@@ -277,7 +277,9 @@ import sys
 from pathlib import Path
 from qddot.compiler.cache import Cache
 assert Cache(Path(sys.argv[1])).get("{KEY}") is None"""
-    subprocess.run([sys.executable, "-c", code, str(cache.folder)], check=True, timeout=30)
+    arguments = [sys.executable, "-c", code, str(cache.folder)]
+    done = subprocess.run(arguments, check=True, timeout=30, capture_output=True, text=True)
+    assert "is not a file" in done.stderr
     assert not file_of(cache).exists()
 
 
@@ -629,6 +631,17 @@ def test_eight_processes_that_evict_and_clear(tmp_path):
     work(tmp_path / "cache", limit, 40)
     assert Cache(tmp_path / "cache").size() <= limit * (1 + 8 / 16)  # each may write a sixteenth unseen by the others
     assert all(name.endswith(".obj") for name in names(Cache(tmp_path / "cache")))
+
+
+def test_another_process_makes_the_folder_first(tmp_path, monkeypatch, silent):
+    real = os.mkdir
+
+    def late(path, mode):
+        real(path, mode)  # the other process
+        real(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    assert Cache(tmp_path / "a" / "b").put(KEY, DATA)
 
 
 def test_sixteen_threads(cache, silent):

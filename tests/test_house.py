@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "blocks": {"spatial", "rotation", "scalars"},
     "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
     "joint_space": {"blocks", "scalars"},
-    "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "errors"},
+    "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "algorithms": {"model", "blocks", "spatial", "rotation", "scalars", "joints"},

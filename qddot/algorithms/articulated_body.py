@@ -50,7 +50,8 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
     T, S, Sdot_v = model.joints_at(q, v)
     v, tau, F_ext = model.velocities(v), model.velocities(tau), model.external(f_ext)
-    V, eta, B, Vdot, a = model.per_link(), model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    V, eta, B, Vdot = model.per_link("V", "eta", "B", "Vdot")
+    a = model.joint_vector("a")
     V[0], Vdot[0], B[0] = zero_motion(), model.base_acceleration, -1.0 * F_ext[0]
     for i, p in model.outward():  # outward: velocities and what they cause
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
@@ -77,7 +78,7 @@ def articulated_inertias(
 ) -> tuple[list[ArticulatedInertia], list[Forces], list[Matrix]]:
     """Î_i, Î_i S_i and Ψ_i.   Kim (49) and the backward loop of Table 3; Featherstone & Orin (12)."""
     I_A = [articulated(I) for I in model.inertia]
-    U, Psi = model.per_link(), model.per_link()
+    U, Psi = model.per_link("U", "Psi")
     for i, p in model.inward():
         U[i] = apply(I_A[i], S[i])
         Psi[i] = S[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()
@@ -94,10 +95,11 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
     T_W, S = link_poses(model, q), model.axes(q)
     _, _, Sdot_v = model.joints_at(q, v)
     qd, tau, f_x = model.velocities(v), model.velocities(tau), model.external(f_ext)
-    vel, hdot_qd, acc, qdd = model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    vel, hdot_qd, acc = model.per_link("v", "hdot qd", "a")
+    qdd = model.joint_vector("qdd")
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     I = [inertia_seen(T_W[i], model.inertia[i]) for i in range(len(S))]
-    I_A, U, Psi = [articulated(G) for G in I], model.per_link(), model.per_link()
+    I_A, (U, Psi) = [articulated(G) for G in I], model.per_link("U", "Psi")
     p_A = [-1.0 * Ad_inv_T(T_W[i], f_x[i]) for i in range(len(S))]
     vel[0], acc[0] = zero_motion(), model.base_acceleration
     for i, p in model.outward():
@@ -134,8 +136,8 @@ def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
 def accelerations_from_rest(model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any) -> NDArray[Any]:
     """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
     _, U, Psi = inertias
-    tau, a = model.velocities(tau), model.joint_vector()
-    B, Vdot = [-1.0 * F for F in model.external(None)], model.per_link()
+    tau, a = model.velocities(tau), model.joint_vector("a")
+    B, (Vdot,) = [-1.0 * F for F in model.external(None)], model.per_link("Vdot")
     Vdot[0] = zero_motion()
     for i, p in model.inward():
         through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]

@@ -65,7 +65,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     """Accelerations of the independent coordinates under tau, passive forces already in it."""
     T, S, Sdot_v = model.joints_at(q, v)
     v, F_ext, tau = model.velocities(v), model.external(f_ext), split(tau)
-    V, eta, sub, Vdot = model.per_link(), model.per_link(), model.per_link(), model.per_link()
+    V, eta, sub, Vdot = model.per_link("V", "eta", "subtree", "Vdot")
     V[0], Vdot[0], sub[0] = zero_motion(), model.base_acceleration, _Subtree(model, 0, F_ext[0])
     for i, p in model.outward():
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
@@ -73,7 +73,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         sub[i] = _Subtree(model, i, -1.0 * ad_T(V[i], model.inertia[i] @ V[i]) - F_ext[i])
     groups, closing = _groups(model)
     equations = _Equations({g: tau[g] for g in groups})
-    solve_at_link, solve_at_joint = model.per_link(), model.per_link()
+    solve_at_link, solve_at_joint = model.per_link("at link", "at joint")
     for i, p in model.inward():
         solve_at_link[i] = [_eliminate(sub[i], equations, g) for g in closing[i] if not _shares(model, i, g)]
         _accelerate(sub[i], equations, eta[i])

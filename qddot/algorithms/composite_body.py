@@ -28,7 +28,7 @@ from qddot.spatial import inertia_seen
 def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
     """M in link coordinates.   Featherstone & Orin, the listing after (10)."""
     T, S = model.transforms(q), model.axes(q)
-    I_C, M = list(model.inertia), model.joint_matrix()
+    I_C, M = list(model.inertia), model.joint_matrix("M")
     for i, p in model.inward():
         f_C = apply(I_C[i], S[i])
         M[i, i] = (S[i].T.on(f_C)).add_diagonal(model.armature[i])
@@ -47,7 +47,7 @@ def mass_matrix_absolute(model: Model, q: Any) -> NDArray[Any]:
     T_W, S = link_poses(model, q), model.axes(q)
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     I_C = [inertia_seen(T_W[i], model.inertia[i]) for i in range(len(S))]
-    M = model.joint_matrix()
+    M = model.joint_matrix("M")
     for i, p in model.inward():
         f_C = apply(I_C[i], h[i])
         M[i, i] = h[i].T.on(f_C).add_diagonal(model.armature[i])

@@ -84,7 +84,7 @@ def velocity_inertia_seen(T: Transform, A: VelocityInertia) -> VelocityInertia:
 def coriolis_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
     """C(q, v): C v + gravity is the bias force, and Ṁ = C + Cᵀ."""
     T, S, V = model.transforms(q), model.axes(q), link_velocities(model, q, v)
-    I_C, C = list(model.inertia), model.joint_matrix()
+    I_C, C = list(model.inertia), model.joint_matrix("C")
     B_C = [velocity_inertia(model.inertia[i], V[i]) for i in range(len(V))]
     rate = [apparent_rate(model, q, v, i, V[i], S[i]) if i else Motions() for i in range(len(V))]
     for i, p in model.inward():

@@ -66,7 +66,7 @@ def momentum(model: Model, q: Any, v: Any) -> Force:
 def centroidal_momentum_matrix(model: Model, q: Any) -> NDArray[Any]:
     """A_G with momentum = A_G v: each joint moves the composite body behind it. 6×nv, angular first."""
     T, S, T_W = model.transforms(q), model.axes(q), link_poses(model, q)
-    c, I_C, A_G = center_of_mass(model, q), list(model.inertia), model.joint_columns()
+    c, I_C, A_G = center_of_mass(model, q), list(model.inertia), model.joint_columns("A_G")
     for i, p in model.inward():
         A_G[i] = Forces(_about(c, Ad_inv_T(T_W[i], F)) for F in apply(I_C[i], S[i]))
         I_C[p] = I_C[p] + inertia_seen(T[i], I_C[i])

@@ -21,7 +21,7 @@ from qddot.spatial import Ad_inv, Motion, Transform, ad, zero_motion
 
 def link_poses(model: Model, q: Any) -> list[Transform]:
     """T_W[i], the world's included."""
-    T, T_W = model.transforms(q), model.per_link()
+    T, (T_W,) = model.transforms(q), model.per_link("T_W")
     T_W[0] = Transform()
     for i, p in model.outward():
         T_W[i] = T_W[p] @ T[i]
@@ -31,7 +31,7 @@ def link_poses(model: Model, q: Any) -> list[Transform]:
 def link_velocities(model: Model, q: Any, v: Any) -> list[Motion]:
     """V[i] in link coordinates. Kim (35)-(37), Featherstone & Orin (1)-(3)."""
     T, S, v = model.transforms(q), model.axes(q), model.velocities(v)
-    V = model.per_link()
+    (V,) = model.per_link("V")
     V[0] = zero_motion()
     for i, p in model.outward():
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
@@ -42,7 +42,7 @@ def link_accelerations(model: Model, q: Any, v: Any, a: Any) -> list[Motion]:
     """V̇[i], componentwise, of a base at rest: gravity is not in it. Kim (38)-(41), Featherstone & Orin (4)."""
     T, S, Sdot_v = model.joints_at(q, v)
     V, v, a = link_velocities(model, q, v), model.velocities(v), model.velocities(a)
-    Vdot = model.per_link()
+    (Vdot,) = model.per_link("Vdot")
     Vdot[0] = zero_motion()
     for i, p in model.outward():
         Vdot[i] = Ad_inv(T[i], Vdot[p]) + ad(V[i], S[i] @ v[i]) + Sdot_v[i] + S[i] @ a[i]
@@ -67,7 +67,7 @@ def acceleration(model: Model, q: Any, v: Any, a: Any, frame: Frame) -> Motion:
 def jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     """J with V = J v: column block j is Ad_{T_jf⁻¹} S_j for the joints that carry the frame. 6×nv, angular first."""
     T, S = model.transforms(q), model.axes(q)
-    J = model.joint_columns()
+    J = model.joint_columns("J")
     T_jf = frame.placement
     for j in model.ancestors(frame.link):
         J[j] = Ad_inv_columns(T_jf, S[j])
@@ -79,7 +79,7 @@ def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[A
     """J̇, so that V̇ = J a + J̇ v: with X = Ad_{T_jf⁻¹}, column block j is X (Ṡ_j + ad_{V_j} S_j) - ad_V X S_j."""
     T, S, V = model.transforms(q), model.axes(q), link_velocities(model, q, v)
     V_frame = Ad_inv(frame.placement, V[frame.link])
-    J_dot = model.joint_columns()
+    J_dot = model.joint_columns("J_dot")
     T_jf = frame.placement
     for j in model.ancestors(frame.link):
         moved = Ad_inv_columns(T_jf, apparent_rate(model, q, v, j, V[j], S[j]))

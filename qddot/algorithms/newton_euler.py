@@ -38,7 +38,8 @@ def rigid_body_forces(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -
     """M a + bias - Jᵀf_ext, in link coordinates.   Kim Table 2; Featherstone & Orin (3) (4) (7) (8)."""
     T, S, Sdot_v = model.joints_at(q, v)
     v, a, F_ext = model.velocities(v), model.velocities(a), model.external(f_ext)
-    V, Vdot, F, tau = model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    V, Vdot, F = model.per_link("V", "Vdot", "F")
+    tau = model.joint_vector("tau")
     V[0], Vdot[0], F[0] = zero_motion(), model.base_acceleration, zero_force()
     for i, p in model.outward():  # outward: velocities, accelerations, net forces
         J_v = S[i] @ v[i]
@@ -60,7 +61,8 @@ def inverse_dynamics_absolute(model: Model, q: Any, v: Any, a: Any, f_ext: Any =
     T_W, S = link_poses(model, q), model.axes(q)
     _, _, Sdot_v = model.joints_at(q, v)
     qd, qdd, f_x = model.velocities(v), model.velocities(a), model.external(f_ext)
-    vel, acc, f_J, tau = model.per_link(), model.per_link(), model.per_link(), model.joint_vector()
+    vel, acc, f_J = model.per_link("v", "a", "f_J")
+    tau = model.joint_vector("tau")
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     vel[0], acc[0], f_J[0] = zero_motion(), model.base_acceleration, zero_force()
     for i, p in model.outward():

@@ -21,7 +21,7 @@ def passive_forces(model: Model, q: Any, v: Any) -> NDArray[Any]:
     """Joint forces from damping, friction and springs."""
     x, u = model.coordinates(q), model.velocities(v)
     scale_squared = model.friction_velocity**2
-    tau = model.joint_vector()
+    tau = model.joint_vector("passive")
     for i, _ in model.outward():
         viscous = model.damping[i].times(u[i])
         coulomb = model.friction[i].times(Vector(w / sqrt(w * w + scale_squared) for w in u[i]))

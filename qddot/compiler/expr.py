@@ -1,7 +1,7 @@
 """Tracing: a Graph of interned nodes, and Expr, the scalar that records what is done to it.
 
 Algorithms written on scalars run unchanged on Expr and leave their arithmetic in the graph. A node is an operation and
-the numbers of its arguments; equal nodes are one node; rules simplify as nodes are made. Numbers that agree to fourteen
+the numbers of its arguments; equal nodes are one node; rules simplify as nodes are made. Numbers that agree to thirteen
 digits are one number, and a difference that is rounding of its terms is zero, so that the size of a kernel depends on
 the shape of a robot and not on the last bits of its parameters.
 """
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from qddot.compiler.ops import COMMUTATIVE, OPS
 from qddot.compiler.rules import SIMPLIFY
 
-_RESIDUE = 1e-14  # of its terms: a sum below this is rounding
-_DIGITS = 14
+_RESIDUE = 1e-13  # of its terms: a sum below this is rounding
+_DIGITS = 13
 
 
 class Graph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,8 +48,16 @@ class Info:
 class Kernel:
     """Call it like a function of arrays: one state or any leading batch axes, `out=` if you like."""
 
-    def __init__(self, code: Code, names: Sequence[str], inputs: Sequence[Shape], output: Shape, info: Info) -> None:
-        self.info = info
+    def __init__(
+        self,
+        code: Code,
+        names: Sequence[str],
+        inputs: Sequence[Shape],
+        output: Shape,
+        info: Info,
+        explain: Callable[[], str],
+    ) -> None:
+        self.info, self.explain = info, explain
         self.names, self.inputs, self.output = tuple(names), tuple(inputs), output
         self._keep = _UFunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
         self.ufunc = self._keep.ufunc

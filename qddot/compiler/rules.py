@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
     Rule("sin(-x)", "-sin(x)"),
     Rule("cos(-x)", "cos(x)"),
     Rule("sqrt(x) * sqrt(x)", "x"),
-    Rule("select(c, x, x)", "x"),
+    Rule("select(b, x, x)", "x"),
 )
 
 _OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
@@ -113,13 +113,13 @@ class _Writer:
             return f"graph.const({number!r})"
         if isinstance(node, ast.Name):
             return self.bound[node.id]
-        if isinstance(node, ast.Set):
-            return f"graph.const({self.value(node.elts[0])})"
+        if isinstance(node, ast.Set):  # over numbers only, so it folds
+            return self.build(node.elts[0])
         op, arguments = operation(node)
         return f"graph.make({op!r}, {', '.join(self.build(a) for a in arguments)})"
 
     def value(self, node: ast.expr) -> str:
-        """A condition or computed number over the values of `c` and `d`."""
+        """A condition on the values of `c` and `d`, or on the age of nodes."""
         text = ast.unparse(node)
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         if "later" in names:

@@ -1,0 +1,197 @@
+"""Tracing and the IR: rules, constants, programs, the interpreter, derivatives."""
+
+import ast
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mechanisms import MOVING
+
+import qddot
+from qddot import functions, scalars
+from qddot.algorithms import newton_euler
+from qddot.compiler import differentiate, interp
+from qddot.compiler.expr import Graph, trace
+from qddot.compiler.fuse import fused
+from qddot.compiler.ops import OPS
+from qddot.compiler.ops import fused as exact_fma
+from qddot.compiler.program import Loop, Program, Store, straight_line
+from qddot.compiler.rules import RULES
+from qddot.robots.generators import random_tree
+
+NUMBERS = st.floats(-10.0, 10.0).filter(lambda x: abs(x) > 1e-3)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.pattern)
+@given(values=st.fixed_dictionaries(dict.fromkeys("bcdxy", NUMBERS)))
+@settings(max_examples=30, deadline=None)
+def test_both_sides_of_a_rule_are_equal(rule, values):
+    values = {n: abs(x) if "sqrt" in rule.pattern else x for n, x in values.items()}
+    environment = {**values, "sin": math.sin, "cos": math.cos, "sqrt": math.sqrt, "select": lambda c, x, y: x if c else y}
+    if rule.condition and "later" not in rule.condition and not eval(rule.condition, environment):
+        return
+    left = eval(rule.pattern, environment)
+    right = eval(rule.replacement.replace("{", "(").replace("}", ")"), environment)
+    # the two sides round differently, in proportion to the largest number on the way
+    assert left == pytest.approx(right, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.pattern)
+def test_every_rule_applies(rule):
+    """Building the left side gives the node of the right side."""
+    values = {"c": -3.0 if rule.condition == "c < 0" else 3.0, "d": 5.0}
+
+    def build(graph, text):
+        text = text.replace("{", "(").replace("}", ")")
+        names = {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+        y, x = graph.inputs(2) if "later" in rule.condition else graph.inputs(2)[::-1]
+        environment = {"x": x, "y": y, "b": x < y, **values, "sin": scalars.sin, "cos": scalars.cos, "sqrt": scalars.sqrt}
+        environment["select"] = scalars.where
+        assert names <= environment.keys() | {"select"}
+        return graph.node_of(eval(text, environment))
+
+    graph = Graph()
+    assert build(graph, rule.pattern) == build(graph, rule.replacement)
+
+
+def test_expr_refuses_what_would_go_silently_wrong():
+    (x,) = Graph().inputs(1)
+    for wrong in (bool, float, int, iter, abs, lambda x: x == 0, lambda x: x != 0, lambda x: x <= 0, lambda x: [1][x]):
+        with pytest.raises(TypeError, match="a traced value cannot"):
+            wrong(x)
+    with pytest.raises(TypeError, match="where"):
+        bool(x < 1.0)
+    with pytest.raises(TypeError, match="another trace"):
+        Graph().node_of(x)
+    with pytest.raises(TypeError):
+        math.sin(x)
+
+
+def test_numbers_are_one_to_thirteen_digits():
+    graph = Graph()
+    assert graph.const(0.1 + 0.2) == graph.const(0.3)
+    assert graph.const(0.3) != graph.const(0.3000000001)
+    assert graph.const(-0.0) == graph.const(0.0)
+    s, c, d = 0.7071067811865475, 0.7071067811865476, 0.1234567
+    (x,) = graph.inputs(1)
+    assert graph.node_of(x * ((s * d) * c - (c * d) * s)) == graph.const(0.0)
+
+
+def test_counts_do_not_depend_on_the_last_bits_of_parameters():
+    """ERRATA section 6: arms of one shape have one operation count, whatever their numbers."""
+
+    def count(seed):
+        rng = np.random.default_rng(seed)
+        rows = [
+            {
+                "alpha": rng.uniform(0.1, 1.4),
+                "a": rng.uniform(0.1, 1),
+                "d": rng.uniform(0.1, 1),
+                "mass": rng.uniform(1, 2),
+                "com": rng.uniform(0.1, 1, 3),
+                "inertia": np.diag(rng.uniform(1, 1.5, 3)) + 0.1,
+            }
+            for _ in range(6)
+        ]
+        model = qddot.from_dh(rows).model
+        return [functions.traced(model, f, "auto").count() for f in ("inverse_dynamics", "mass_matrix", "forward_dynamics")]
+
+    counts = [count(seed) for seed in range(5)]
+    assert all(c == counts[0] for c in counts)
+
+
+def test_fused_multiply_add_rounds_once():
+    a, b, c = 1.0 + 2.0**-30, 1.0 - 2.0**-30, -1.0
+    assert exact_fma(a, b, c) == -(2.0**-60)
+    assert a * b + c == 0.0
+    assert exact_fma(1e308, 10.0, 0.0) == math.inf
+    assert math.isnan(exact_fma(math.inf, 0.0, 1.0))
+    assert exact_fma(0.1, 0.1, 0.7) == float(Fraction(0.1) * Fraction(0.1) + Fraction(0.7))
+
+
+def expression(x, y, z):
+    """Something of everything."""
+    r = scalars.sqrt(x * x + y * y + 1.0)
+    s, c = scalars.sin(z), scalars.cos(x * y)
+    t = scalars.where(scalars.less(x, y), x / r - z * s, y * c + 3.0 * z)
+    return np.array([t, -(r - t * t), scalars.arctan2(s, r), x * y - z * x + 2.5 - t], dtype=object)
+
+
+@given(x=NUMBERS, y=NUMBERS, z=NUMBERS)
+@settings(max_examples=100, deadline=None)
+def test_the_interpreter_computes_what_python_computes(x, y, z):
+    graph, outputs, _ = trace(lambda v: expression(*v), [3])
+    program = straight_line(graph, outputs, 3)
+    expected = expression(x, y, z).astype(float)
+    assert interp.run(program, [x, y, z]) == pytest.approx(
+        expected, rel=1e-12, abs=1e-12
+    )  # terms may come in another order
+    assert interp.run(fused(program), [x, y, z]) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_fusing_takes_products_into_sums():
+    graph, outputs, _ = trace(lambda v: np.array([v[0] * v[1] + v[2], v[0] * v[2] - v[1], v[1] - v[0] * v[0]]), [3])
+    program = fused(straight_line(graph, outputs, 3))
+    assert sorted(program.graph.ops[n] for n in program.nodes()) == ["fma", "fms", "fnma"]
+    # a product that is needed itself stays, and is not computed twice
+    graph, outputs, _ = trace(lambda v: np.array([v[0] * v[1] + v[2], v[0] * v[1]]), [3])
+    assert len(fused(straight_line(graph, outputs, 3)).nodes()) == 2
+
+
+def test_loops_loads_and_stores():
+    """A rolled dot product with a running sum in a buffer: what rolled code is made of."""
+    graph = Graph()
+    i = graph.leaf("index", 0)
+    zero = graph.const(0)
+    weight, running = graph.effect("table", 0, i), graph.effect("load", 0, zero)
+    x = graph.leaf("input", 0)
+    total = graph.effect("fma", weight, x, running)
+    loop = Loop(i, 0, 4, 1, [weight, running, total, Store(0, zero, total)])
+    last = graph.effect("load", 0, zero)
+    program = Program(graph, 1, [last], [loop, last], buffers=[1], tables=[[1.0, 2.0, 3.0, 4.0]])
+    assert interp.run(program, [0.5]) == [5.0]
+
+
+def test_every_operation_has_a_slope_that_is_right():
+    h = 1e-6
+    points = {"arctan2": (0.3, 0.7), "sqrt": (2.0,), "div": (0.3, 0.7), "select": (1.0, 0.3, 0.7)}
+    for name, op in OPS.items():
+        if op.slopes is None or name == "less":
+            continue
+        x = points.get(name, (0.3, 0.7, 0.2)[: op.arity])
+        slopes = op.slopes(*x, op.value(*x)) if name != "select" else (0.0, 1.0, 0.0)
+        for k in range(op.arity):
+            up = op.value(*(v + h * (j == k) for j, v in enumerate(x)))
+            down = op.value(*(v - h * (j == k) for j, v in enumerate(x)))
+            assert slopes[k] == pytest.approx((up - down) / (2 * h), abs=1e-8), name
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_derivatives_of_inverse_dynamics(kind):
+    """Forward, reverse and complex step agree, for every kind of joint."""
+    model = random_tree(3, rng=2, kinds=(kind, "revolute")).model()
+    robot = qddot.Robot(model, compiled=False)
+    (q, v), a = robot.random_state(1), np.ones(model.nv)
+    sizes = [model.nq, model.nv, model.nv]
+    graph, outputs, _ = trace(lambda *x: newton_euler.inverse_dynamics(model, *x), sizes)
+    wanted = range(model.nq, model.nq + model.nv)  # by the velocities, which are plain numbers for all joints
+    rows = differentiate.forward(graph, outputs, list(wanted))
+    flat = [n for row in rows for n in row]
+    inputs = np.concatenate([q, v, a])
+    jacobian = np.array(interp.run(straight_line(graph, flat, sum(sizes)), inputs)).reshape(model.nv, model.nv)
+    step = [newton_euler.inverse_dynamics(model, q, v + 1e-20j * e, a).imag / 1e-20 for e in np.eye(model.nv)]
+    assert np.allclose(jacobian, np.array(step).T, rtol=1e-10, atol=1e-10)
+    gradient = differentiate.reverse(graph, outputs[0], sum(sizes))
+    by_reverse = np.array(interp.run(straight_line(graph, gradient, sum(sizes)), inputs))[list(wanted)]
+    assert np.allclose(by_reverse, jacobian[0], rtol=1e-10, atol=1e-10)
+
+
+def test_nodes_know_their_link_and_symbol():
+    text = functions.explain(qddot.load("scara").model, "inverse_dynamics")
+    assert "outer_arm  Vdot" in text
+    total = text.splitlines()[-1].split()
+    counts = functions.traced(qddot.load("scara").model, "inverse_dynamics", "auto").count()
+    assert [int(x) for x in total[1:]] == [n for n in counts.values() if n]
