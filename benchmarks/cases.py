@@ -10,7 +10,7 @@ import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ ROBOTS = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class Case:
     """One robot, its states (rows: qddot's coordinates), and how to read it in Pinocchio."""
 
@@ -86,6 +86,7 @@ class Case:
         model = self.robot.model
         return max((i for i, _ in model.outward()), key=lambda i: len(list(model.ancestors(i))))
 
+    @cache  # noqa: B019  a case lives as long as its part of the run
     def reference(self, function: str) -> np.ndarray:
         """The result of the readable algorithms for the first states."""
         return np.stack([self._reference_of(function, k) for k in range(min(CHECKED, len(self.q)))])

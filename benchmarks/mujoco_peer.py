@@ -114,6 +114,6 @@ class InC:
                 T[..., :3, :3], T[..., :3, 3] = x[..., :9].reshape(count, links, 3, 3), x[..., 9:]
                 return T
             case _:  # MuJoCo's is in the world's axes, at the body's origin
-                R = self.case.robot.pose(q, model.link_names[self.case.tip])[:, :3, :3]
+                R = self.case.reference("fk")[:count, self.case.tip - 1, :3, :3]
                 turned = np.concatenate([np.swapaxes(R, 1, 2) @ x[:, :3], np.swapaxes(R, 1, 2) @ x[:, 3:]], axis=1)
                 return turned @ E

@@ -10,7 +10,8 @@ import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -44,6 +45,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--turn", type=float, default=0.03, help="seconds that a turn lasts at least")
     parser.add_argument("--json", type=Path, help="a file for all figures, every round's included")
     parser.add_argument("--no-cpp", action="store_true", help="without the contestants that need a compiler")
+    parser.add_argument("--compile-limit", type=float, default=60, help="seconds a kernel may take to compile")
     parser.add_argument("--build-dir", type=Path, default=native.default_build_dir(), help="where builds are kept")
     chosen = parser.parse_args(words)
     if min(chosen.rounds, chosen.states) < 1:
@@ -99,13 +101,15 @@ class Contest:
             return False
         return True
 
-    def run(self) -> None:
+    def run(self) -> Iterator[dict[str, Any]]:
+        """The rows of the table, each when it is ready."""
         for name in self.options.robots:
             this = case(name, self.options.states)
             peers = list(self._peers(this))
             for function in self.options.functions:
                 say(f"{name} {function}")
                 self.rows.append(self._row(this, function, peers))
+                yield self.rows[-1]
             for peer in peers:
                 peer.close()
 
@@ -127,7 +131,10 @@ class Contest:
     def _row(self, this: Case, function: str, peers: list[Any]) -> dict[str, Any]:
         contestants = [c for peer in peers for c in peer.contestants(function)]
         kernels: list[qddot_side.Kernels] = []
-        if self._available("qddot", lambda: kernels.append(qddot_side.Kernels(this, function))):
+        limit = self.options.compile_limit
+        if self._available(
+            f"qddot, {this.name} {function}", lambda: kernels.append(qddot_side.Kernels(this, function, limit))
+        ):
             contestants += kernels[0].contestants()
         reference, tolerance = this.reference(function), this.tolerance(function)
         errors = [check(c, reference, tolerance) for c in contestants]
@@ -194,21 +201,28 @@ def microseconds(contestant: Contestant | None) -> str:
     return f"{us:.3f}" if us < 1 else f"{us:.2f}" if us < 100 else f"{us:.0f}"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    shown = (*(qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS), *CPP, "MuJoCo C", qddot_side.CALL, PYTHON)
-    lines = [
-        "| " + " | ".join(("robot (freedoms)", "function", *shown, *RATIOS)) + " |",
-        "|---" * (2 + len(shown) + len(RATIOS)) + "|",
-    ]
-    for row in rows:
-        cells = [f"{row['robot']} ({row['nv']})", FUNCTIONS[row["function"]]]
-        for name in shown:
-            best = fastest(row["contestants"], name)
-            variant = f" {best.variant[0]}" if best and best.variant else ""
-            cells.append(microseconds(best) + variant)
-        cells += [str(r) if r else "–" for r in ratios(row).values()]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+KERNEL_COLUMNS = (
+    *("robot", "kernel", "method, form", "lanes", "operations", "after fusing", "code, bytes", "compile, s"),
+    *("memory, MB", "FMA peak"),
+)
+COLUMNS = (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, *CPP, "MuJoCo C", qddot_side.CALL, PYTHON)
+
+
+def table_line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def table_head(*columns: str) -> str:
+    return table_line(columns) + "\n" + "|---" * len(columns) + "|"
+
+
+def timing_line(row: dict[str, Any]) -> str:
+    cells = [f"{row['robot']} ({row['nv']})", FUNCTIONS[row["function"]]]
+    for name in COLUMNS:
+        best = fastest(row["contestants"], name)
+        variant = f" {best.variant[0]}" if best and best.variant else ""
+        cells.append(microseconds(best) + variant)
+    return table_line([*cells, *(str(r) if r else "–" for r in ratios(row).values())])
 
 
 def ratios(row: dict[str, Any]) -> dict[str, Any]:
@@ -217,30 +231,22 @@ def ratios(row: dict[str, Any]) -> dict[str, Any]:
     return {name: ratio(fastest(found, ours), fastest(found, *theirs)) for name, (ours, theirs) in RATIOS.items()}
 
 
-def kernel_table(rows: list[dict[str, Any]], peak: float | None) -> str:
-    """What the kernels are made of; empty without kernels."""
-    lines = [
-        "| robot | kernel | method, form | lanes | operations | code, bytes | compile, s | memory, MB | FMA peak |",
-        "|---" * 9 + "|",
-    ]
-    for row in rows:
-        facts = row["kernel"]
-        if facts is None:
-            continue
-        share = peak_share(row, peak)
-        cells = (
+def kernel_line(row: dict[str, Any], peak: float | None) -> str:
+    facts, share = row["kernel"], peak_share(row, peak)
+    return table_line(
+        (
             row["robot"],
             FUNCTIONS[row["function"]],
             f"{facts['method']}, {facts['form']}",
             str(facts["lanes"]),
             ", ".join(f"{count} {name}" for name, count in facts["ops"].items() if count),
+            str(facts["instructions"]),
             str(facts["code_bytes"]),
             f"{facts['compile_seconds']:.2f}",
-            f"{facts['memory_bytes'] / 1e6:.1f}",
+            f"{facts['memory_bytes'] / 1e6:.0f}",
             "–" if share is None else f"{100 * share:.0f} %",
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+    )
 
 
 def peak_share(row: dict[str, Any], peak: float | None) -> float | None:
@@ -252,20 +258,18 @@ def peak_share(row: dict[str, Any], peak: float | None) -> float | None:
     return float((ops.get("add", 0) + ops.get("mul", 0)) / lanes.median / (2.0 * peak))
 
 
-def report(contest: Contest) -> str:
+def introduction(contest: Contest) -> str:
     about, options = machine(contest), contest.options
     peak = "" if contest.peak is None else f", {contest.peak / 1e9:.1f}e9 multiply-adds a second on one thread"
-    parts = [
-        f"{about['cpu']}, {about['processors']} processors, {about['simd']}{peak}; {about['system']}",
-        "; ".join(f"{name} {version}" for name, version in versions().items()),
-        f"µs a state, float64, one thread unless said, {options.states} random states, median of {options.rounds} "
-        f"interleaved rounds; ratios are formed within a round: median (least–greatest). L and W: Pinocchio's LOCAL or "
-        f"WORLD convention, whichever is faster.",
-        table(contest.rows),
-        kernel_table(contest.rows, contest.peak),
-        *(f"Without {name}: {reason}" for name, reason in contest.missing.items()),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(
+        (
+            f"{about['cpu']}, {about['processors']} processors, {about['simd']}{peak}; {about['system']}",
+            "; ".join(f"{name} {version}" for name, version in versions().items()),
+            f"µs a state, float64, one thread unless said, {options.states} random states, median of {options.rounds} "
+            f"interleaved rounds; ratios are formed within a round: median (least–greatest). L and W: Pinocchio's "
+            f"LOCAL or WORLD convention, whichever is faster.",
+        )
+    )
 
 
 def record(contest: Contest) -> dict[str, Any]:
@@ -297,11 +301,21 @@ def record(contest: Contest) -> dict[str, Any]:
 
 def main(words: list[str] | None = None) -> None:
     options = arguments(words)
-    contest = Contest(options)
-    contest.run()
-    print(report(contest))
-    if options.json is not None:
-        options.json.write_text(json.dumps(record(contest), indent=1, ensure_ascii=False))
+    with tempfile.TemporaryDirectory() as folder:
+        qddot_side.use_empty_cache(folder)
+        contest = Contest(options)
+        print(introduction(contest), end="\n\n")
+        print(table_head("robot (freedoms)", "function", *COLUMNS, *RATIOS))
+        for row in contest.run():
+            print(timing_line(row), flush=True)
+            if options.json is not None:
+                options.json.write_text(json.dumps(record(contest), indent=1, ensure_ascii=False))
+    print("\n" + table_head(*KERNEL_COLUMNS))
+    for row in contest.rows:
+        if row["kernel"] is not None:
+            print(kernel_line(row, contest.peak))
+    for name, reason in contest.missing.items():
+        print(f"\nWithout {name}: {reason}")
 
 
 if __name__ == "__main__":

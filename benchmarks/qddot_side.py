@@ -5,6 +5,7 @@ and the writing of results are in every figure. Results go into an array that is
 and MuJoCo's do. This is the only module of the benchmarks that knows how kernels are made and called.
 """
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ _KERNELS = {
     "aba": "forward_dynamics",
     "minverse": "mass_matrix_inverse",
     "fk": "forward_kinematics",
+    "jacobian": "jacobian",
 }
 
 
@@ -37,17 +39,12 @@ def all_threads() -> int:
 class Kernels:
     """The kernels of one function of one robot."""
 
-    def __init__(self, case: Case, function: str) -> None:
-        if not hasattr(case.robot, "kernel"):
-            raise native.Unavailable("this version of qddot has no kernels")
+    def __init__(self, case: Case, function: str, limit: float) -> None:
         model = case.robot.model
-        name = _KERNELS.get(function) or f"jacobian:{model.link_names[case.tip]}"
-        before = _resident_bytes()
-        try:
-            self.lanes, self.one_lane = case.robot.kernel(name), case.robot.kernel(name, lanes=1)
-        except qddot.QddotError as refusal:
-            raise native.Unavailable(f"qddot has no kernel {name!r}: {refusal}") from None
-        self.memory = _resident_bytes() - before
+        options = {"frame": model.link_names[case.tip]} if function == "jacobian" else {}
+        self.compiling = compile_in_child(model, _KERNELS[function], options, limit)
+        self.lanes = case.robot.kernel(_KERNELS[function], **options)
+        self.one_lane = case.robot.kernel(_KERNELS[function], lanes=1, **options)
         self.inputs = {"rnea": (case.q, case.v, case.a), "aba": (case.q, case.v, case.tau)}.get(function, (case.q,))
         self.states = len(case.q)
         self.out = np.asarray(self.lanes(*self.inputs))
@@ -81,16 +78,16 @@ class Kernels:
         return self.out
 
     def facts(self) -> dict[str, Any]:
-        """What the kernel says of itself."""
+        """What the kernel with lanes says of itself, and what it took to make it."""
         info = self.lanes.info
         return {
             "ops": dict(info.ops),
+            "instructions": info.instructions,
             "method": info.method,
             "form": info.form,
             "lanes": info.lanes,
             "code_bytes": info.code_bytes,
-            "compile_seconds": info.compile_seconds,
-            "memory_bytes": self.memory,
+            **self.compiling,
         }
 
 
@@ -100,6 +97,56 @@ def _on_threads(threads: int, seconds: Callable[[], float]) -> Callable[[], floa
         return seconds()
 
     return timed
+
+
+# ---- compiling -----------------------------------------------------------------------------------------------------
+
+
+def use_empty_cache(folder: str) -> None:
+    """Kernels go into this folder, for this process and its children, so that every one is compiled in this run."""
+    os.environ["QDDOT_CACHE_DIR"] = folder
+
+
+def compile_in_child(model: qddot.Model, function: str, options: dict[str, str], limit: float) -> dict[str, Any]:
+    """Seconds and memory to compile the kernels with lanes and with one; they are in the cache afterwards.
+
+    In a process of its own, because that can be ended when it takes too long, and because its memory tells.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    receiver, sender = spawn.Pipe(duplex=False)
+    child = spawn.Process(target=_compile, args=(sender, model, function, options))
+    child.start()
+    sender.close()
+    try:
+        if not receiver.poll(limit):
+            raise native.Unavailable(f"compiling {function} took longer than {limit:g} s")
+        answer = receiver.recv()
+    except EOFError:
+        raise native.Unavailable(f"the process that compiled {function} died") from None
+    finally:
+        child.kill()
+        child.join()
+    if isinstance(answer, str):
+        raise native.Unavailable(f"qddot has no kernel {function!r}: {answer}")
+    return answer
+
+
+def _compile(sender: Any, model: qddot.Model, function: str, options: dict[str, str]) -> None:
+    robot, before = qddot.Robot(model), _resident_bytes()
+    try:
+        lanes = robot.kernel(function, **options)
+        memory = _resident_bytes() - before
+        one_lane = robot.kernel(function, lanes=1, **options)
+    except qddot.QddotError as refusal:
+        sender.send(str(refusal))
+        return
+    sender.send(
+        {
+            "compile_seconds": lanes.info.compile_seconds,
+            "compile_seconds_one_lane": one_lane.info.compile_seconds,
+            "memory_bytes": memory,
+        }
+    )
 
 
 def _resident_bytes() -> int:
