@@ -104,6 +104,15 @@ def test_demo_as_json(capsys):
     assert set(report["identities"]) == set(robots.NAMES)
 
 
+def test_bench(capsys):
+    assert main(["bench", "--json", "double_pendulum"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {r["function"] for r in report["rows"]} >= {"inverse_dynamics", "forward_dynamics"}
+    assert all(r["one_thread"] > 0 for r in report["rows"])
+    assert main(["bench", "double_pendulum"]) == 0
+    assert "states/s" in capsys.readouterr().out
+
+
 def test_as_a_program():
     run = [sys.executable, "-m", "qddot"]
     assert subprocess.run([*run, "info", "scara"], capture_output=True, check=True).stdout
