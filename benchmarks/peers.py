@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import platform
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,12 +24,14 @@ from benchmarks.cases import FUNCTIONS, ROBOTS, Case, case
 from benchmarks.contest import Contestant, check, fastest, race, ratio
 
 CPP = tuple(pinocchio_peer.COMPILERS)
+CPP_STORED = tuple(name + pinocchio_peer.STORED for name in CPP)
 PYTHON = "Pinocchio from Python"
 
 # (ours, theirs) of the ratios shown.
 RATIOS = {
     "one lane / C++": (qddot_side.ONE_LANE, CPP),
     "lanes / C++": (qddot_side.LANES, CPP),
+    "lanes / C++ stored": (qddot_side.LANES, CPP_STORED),
     "lanes / MuJoCo": (qddot_side.LANES, ("MuJoCo C",)),
     "one call / pin": (qddot_side.CALL, (PYTHON,)),
 }
@@ -205,7 +206,12 @@ KERNEL_COLUMNS = (
     *("robot", "kernel", "method, form", "lanes", "operations", "after fusing", "code, bytes", "compile, s"),
     *("memory, MB", "FMA peak"),
 )
-COLUMNS = (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, *CPP, "MuJoCo C", qddot_side.CALL, PYTHON)
+# Heading, and the contestants of which the fastest is shown.
+COLUMNS = {
+    **{name: (name,) for name in (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, *CPP)},
+    "Pinocchio C++ stored": CPP_STORED,
+    **{name: (name,) for name in ("MuJoCo C", qddot_side.CALL, PYTHON)},
+}
 
 
 def table_line(cells: Iterable[str]) -> str:
@@ -218,8 +224,8 @@ def table_head(*columns: str) -> str:
 
 def timing_line(row: dict[str, Any]) -> str:
     cells = [f"{row['robot']} ({row['nv']})", FUNCTIONS[row["function"]]]
-    for name in COLUMNS:
-        best = fastest(row["contestants"], name)
+    for names in COLUMNS.values():
+        best = fastest(row["contestants"], *names)
         variant = f" {best.variant[0]}" if best and best.variant else ""
         cells.append(microseconds(best) + variant)
     return table_line([*cells, *(str(r) if r else "–" for r in ratios(row).values())])
@@ -301,8 +307,7 @@ def record(contest: Contest) -> dict[str, Any]:
 
 def main(words: list[str] | None = None) -> None:
     options = arguments(words)
-    with tempfile.TemporaryDirectory() as folder:
-        qddot_side.use_empty_cache(folder)
+    with qddot_side.empty_cache():
         contest = Contest(options)
         print(introduction(contest), end="\n\n")
         print(table_head("robot (freedoms)", "function", *COLUMNS, *RATIOS))

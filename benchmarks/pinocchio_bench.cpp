@@ -1,9 +1,9 @@
 // Pinocchio's own C++ on the states that Python hands over: results for checking, and seconds for all states.
 //
 // Built by `benchmarks.native` into a shared library, once with each compiler, so that all contestants can take turns
-// in one process. The model comes as text, one joint a line (see `benchmarks.robots.describe`), so that no URDF library
-// is needed; joints have the specialised types that Pinocchio's URDF reader chose. Results stay in Pinocchio's `Data`
-// while the clock runs: nothing is copied out, and matrices are computed as Pinocchio does, upper triangle only.
+// in one process. The model comes as text, one joint a line (see `benchmarks.pinocchio_peer.describe`), so that no URDF library
+// is needed; joints have the specialised types that Pinocchio's URDF reader chose. Matrices are left as Pinocchio computes
+// them, upper triangle only.
 
 #include <chrono>
 #include <cstdio>
@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pinocchio/algorithm/aba.hpp>
@@ -114,13 +115,13 @@ namespace
     }
   }
 
-  // The result of one state, row-major; returns the place behind it.
+  // Copies the result of one state, each matrix as Eigen keeps it; returns the place behind it.
   double * store(const Bench & b, int function, double * out)
   {
     const auto put = [&out](const auto & matrix) {
-      for (Eigen::Index i = 0; i < matrix.rows(); ++i)
-        for (Eigen::Index j = 0; j < matrix.cols(); ++j)
-          *out++ = matrix(i, j);
+      using Plain = typename std::decay_t<decltype(matrix)>::PlainObject;
+      Eigen::Map<Plain>(out, matrix.rows(), matrix.cols()) = matrix;
+      out += matrix.size();
     };
     switch (function)
     {
@@ -180,14 +181,21 @@ EXPORT void bench_run(Bench * b, int function, std::size_t count, double * out)
   });
 }
 
-// Seconds for all states, negative for a function that is not known.
-EXPORT double bench_time(Bench * b, int function)
+// Seconds for all states, negative for a function that is not known. Results stay in `Data`, or go to `out` if it is given.
+EXPORT double bench_time(Bench * b, int function, double * out)
 {
   double seconds = -1.0;
   with_function(*b, function, [&](auto compute) {
     const auto begin = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < b->q.size(); ++i)
-      compute(i);
+    if (out == nullptr)
+      for (std::size_t i = 0; i < b->q.size(); ++i)
+        compute(i);
+    else
+      for (std::size_t i = 0; i < b->q.size(); ++i)
+      {
+        compute(i);
+        out = store(*b, function, out);
+      }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   });
   return seconds;

@@ -7,8 +7,9 @@ and MuJoCo's do. This is the only module of the benchmarks that knows how kernel
 
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,18 @@ def _on_threads(threads: int, seconds: Callable[[], float]) -> Callable[[], floa
 # ---- compiling -----------------------------------------------------------------------------------------------------
 
 
-def use_empty_cache(folder: str) -> None:
-    """Kernels go into this folder, for this process and its children, so that every one is compiled in this run."""
-    os.environ["QDDOT_CACHE_DIR"] = folder
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """Kernels go into a folder for this run alone, so that every one of them is compiled in it."""
+    before = os.environ.get("QDDOT_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["QDDOT_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["QDDOT_CACHE_DIR"]
+            if before is not None:
+                os.environ["QDDOT_CACHE_DIR"] = before
 
 
 def compile_in_child(model: qddot.Model, function: str, options: dict[str, str], limit: float) -> dict[str, Any]:

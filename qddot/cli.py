@@ -210,12 +210,10 @@ def _bench(options: argparse.Namespace) -> int:
     names = [f for f in bench.DEFAULT if not (robot.massless_joints and f in ("forward_dynamics", "mass_matrix_inverse"))]
     rows = []
     if not options.json:
-        print(
-            f"{robot.name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {get_num_threads()} threads"
-        )
-        print(
-            f"  {'function':<22} {'states/s, 1 thread':>19} {'all threads':>13} {'one call':>10} {'vs eager':>9} {'compiled in':>12}"
-        )
+        threads = f"{get_num_threads()} threads"
+        print(f"{robot.name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
+        columns = ("states/s, 1 thread", "all threads", "one call", "vs eager", "compiled in")
+        print(f"  {'function':<22} " + " ".join(f"{c:>{w}}" for c, w in zip(columns, (19, 13, 10, 9, 12), strict=True)))
     for row in bench.measure(robot, names):
         rows.append(row)
         if not options.json:

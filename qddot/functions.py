@@ -17,7 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qddot.algorithms import articulated_body, composite_body, coriolis, energy, kinematics, newton_euler
+from qddot.algorithms import (
+    articulated_body,
+    classical,
+    composite_body,
+    coriolis,
+    energy,
+    factorization,
+    kinematics,
+    newton_euler,
+)
 from qddot.algorithms.passive import passive_forces
 from qddot.compiler import llvm, machine
 from qddot.compiler.cache import default_cache
@@ -39,12 +48,16 @@ UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float
 
 
 class Function(NamedTuple):
-    """Inputs by name, the shape of the result, and the formulations that compute it. `needs` names what it also takes."""
+    """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
+
+    `needs` names what it also takes; `auto` lists the formulations of which the one with fewest operations is compiled.
+    """
 
     inputs: tuple[str, ...]
     output: Callable[[Model], Shape]
     methods: Mapping[str, Algorithm]
     needs: str = ""
+    auto: tuple[str, ...] = ()
 
 
 def homogeneous(T: Transform) -> list[Any]:
@@ -95,18 +108,23 @@ def _columns(m: Model) -> Shape:
 
 _INVERSE = {
     "newton_euler": newton_euler.inverse_dynamics,
+    "newton_euler_classical": classical.inverse_dynamics,
     "newton_euler_absolute": newton_euler.inverse_dynamics_absolute,
 }
+_AUTO_INVERSE = ("newton_euler_classical", "newton_euler")
+_AUTO_FORWARD = ("articulated_body_classical", "composite_body_factored")
 _FORWARD = {
     "articulated_body": articulated_body.forward_dynamics,
+    "articulated_body_classical": classical.forward_dynamics,
     "articulated_body_absolute": articulated_body.forward_dynamics_absolute,
+    "composite_body_factored": factorization.forward_dynamics,
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, auto=_AUTO_INVERSE),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, auto=_AUTO_INVERSE),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, auto=_AUTO_FORWARD),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, auto=_AUTO_FORWARD),
     "mass_matrix": Function(
         ("q",),
         _square,
@@ -116,8 +134,21 @@ FUNCTIONS: dict[str, Function] = {
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
         },
     ),
-    "mass_matrix_inverse": Function(("q",), _square, {"articulated_body": articulated_body.mass_matrix_inverse}),
-    "bias_force": Function(("q", "v"), _nv, {"newton_euler": newton_euler.bias_force}),
+    "mass_matrix_inverse": Function(
+        ("q",),
+        _square,
+        {
+            "articulated_body": articulated_body.mass_matrix_inverse,
+            "composite_body_factored": factorization.mass_matrix_inverse,
+        },
+        auto=("composite_body_factored",),
+    ),
+    "bias_force": Function(
+        ("q", "v"),
+        _nv,
+        {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
+        auto=("newton_euler_classical", "newton_euler"),
+    ),
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
@@ -201,21 +232,18 @@ def build(
     model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any
 ) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
-    function, method, _ = lookup(name, method)
+    function = lookup(name, method)[0]
     begin = time.perf_counter()
     key = _key(model, name, method, dtype, lanes, needs)
     inputs, output = [_SIZES[x](model) for x in function.inputs], function.output(model)
     stored = _unpack(default_cache().get(key))
+    cached = stored is not None
     if stored is None:
         stored = _compile(model, name, method, dtype, lanes, needs, inputs, output)
         default_cache().put(key, _pack(*stored))
-        cached = False
-    else:
-        cached = True
     facts, data = stored
     info = Info(
         function=name,
-        method=method,
         form="unrolled",
         dtype=dtype,
         code_bytes=len(data),
@@ -223,7 +251,7 @@ def build(
         cached=cached,
         **facts,
     )
-    return Kernel(Code(data), function.inputs, inputs, output, info, lambda: explain(model, name, method, **needs))
+    return Kernel(Code(data), function.inputs, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
 
 
 def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
@@ -258,13 +286,14 @@ def _compile(
     inputs: list[Shape],
     output: Shape,
 ) -> tuple[dict[str, Any], bytes]:
-    plain = traced(model, name, method, **needs)
+    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    plain, method = min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
     program = fused(plain)
     count = len(program.nodes())
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
         data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
-    return {"lanes": width, "ops": plain.count(), "instructions": count}, data
+    return {"method": method, "lanes": width, "ops": plain.count(), "instructions": count}, data
 
 
 class _Notice:

@@ -99,6 +99,10 @@ class Rotation:
         """R A Rᵀ: the columns turned, then the rows."""
         return columns_map(self.__matmul__, columns_map(self.__matmul__, A))
 
+    def similar_symmetric(self, A: Mat) -> Mat:
+        """R A Rᵀ of a symmetric A."""
+        return symmetric(self.similar(A))
+
 
 class AxisRotation(Rotation):
     """A rotation about one coordinate axis, by its cosine and sine: four products a vector instead of nine."""
@@ -122,6 +126,19 @@ class AxisRotation(Rotation):
     @property
     def T(self) -> AxisRotation:
         return AxisRotation(self.axis, self.c, -self.s)
+
+    def similar_symmetric(self, A: Mat) -> Mat:
+        """R A Rᵀ of a symmetric A: in the plane of rotation by the angle's sum rules, 8 products instead of 24."""
+        k, a, b = self.axis, (self.axis + 1) % 3, (self.axis + 2) % 3
+        turned = self.s * (A[a][a] - A[b][b]) + self.c * (A[a][b] + A[a][b])
+        part = self.s * turned
+        rows = [[A[k][k]] * 3 for _ in range(3)]
+        rows[a][a], rows[b][b] = A[a][a] - part, A[b][b] + part
+        rows[a][b] = rows[b][a] = self.c * turned - A[a][b]
+        rows[k][a] = rows[a][k] = self.c * A[k][a] - self.s * A[k][b]
+        rows[k][b] = rows[b][k] = self.s * A[k][a] + self.c * A[k][b]
+        x, y, z = (tuple(row) for row in rows)
+        return (x, y, z)
 
 
 IDENTITY = Rotation(EYE)

@@ -263,12 +263,18 @@ def inertia_seen(T: Transform, G: Inertia) -> Inertia:
     """Ad*_{T⁻¹} 𝓘 Ad_{T⁻¹}, Kim (21): an inertia known in B, in A, for T_AB."""
     m, h, I = G
     for P in reversed(T.parts):
-        h, I = P.R @ h, symmetric(P.R.similar(I))
+        h, I = P.R @ h, P.R.similar_symmetric(I)
         if P.p is not ZERO:
-            moved = add(h, scale(m, P.p))
-            I = symmetric(mat_sub(I, mat_add(mat_mat(skew(P.p), skew(h)), mat_mat(skew(moved), skew(P.p)))))
-            h = moved
+            I = mat_add(I, _steiner(P.p, add(h, scale(0.5 * m, P.p))))
+            h = add(h, scale(m, P.p))
     return Inertia(m, h, I)
+
+
+def _steiner(p: Vec, w: Vec) -> Mat:
+    """2 (p·w) 1 - p wᵀ - w pᵀ: what a shift by p adds to a second moment, with w the first moment half way."""
+    x, y, z = 2.0 * p[0] * w[0], 2.0 * p[1] * w[1], 2.0 * p[2] * w[2]
+    xy, xz, yz = (p[i] * w[j] + p[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    return ((y + z, -xy, -xz), (-xy, x + z, -yz), (-xz, -yz, x + y))
 
 
 def zero_inertia() -> Inertia:
@@ -305,7 +311,7 @@ def articulated_seen(T: Transform, A: ArticulatedInertia) -> ArticulatedInertia:
     """Ad*_{T⁻¹} 𝓘̂ Ad_{T⁻¹}: an articulated inertia known in B, in A, for T_AB."""
     I, H, M = A
     for P in reversed(T.parts):
-        I, H, M = symmetric(P.R.similar(I)), P.R.similar(H), symmetric(P.R.similar(M))
+        I, H, M = P.R.similar_symmetric(I), P.R.similar(H), P.R.similar_symmetric(M)
         if P.p is not ZERO:
             # with b = [p]: I + b Hᵀ - (H + b M) b, H + b M
             b = skew(P.p)

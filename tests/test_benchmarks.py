@@ -1,13 +1,15 @@
 """The benchmark against peers: who is compared, that a wrong result is caught, and how ratios are formed."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
 pytest.importorskip("pinocchio")
 
-from benchmarks import cases, contest, peers, pinocchio_peer
+import qddot
+from benchmarks import cases, contest, native, peers, pinocchio_peer, qddot_side
 
 FREEDOMS = {
     "ur5": 6,
@@ -21,6 +23,7 @@ FREEDOMS = {
     "chain10": 10,
     "chain100": 100,
 }
+QDDOT = [qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, qddot_side.CALL]
 
 
 def contestant(rounds=(), results=None, name="x", variant=""):
@@ -40,13 +43,17 @@ def test_both_engines_have_the_same_robot(name):
 
 @pytest.mark.parametrize("robot", ["panda7", "solo12-floating"])
 def test_a_whole_run(robot, tmp_path, capsys):
-    file = tmp_path / "peers.json"
+    file, before = tmp_path / "peers.json", os.environ.get("QDDOT_CACHE_DIR")
     peers.main(["--no-cpp", "--robots", robot, "--states", "9", "--rounds", "2", "--turn", "0", "--json", str(file)])
     printed, record = capsys.readouterr().out, json.loads(file.read_text())
+    assert os.environ.get("QDDOT_CACHE_DIR") == before
     assert [row["function"] for row in record["rows"]] == list(cases.FUNCTIONS)
     for row in record["rows"]:
         assert f"| {robot} ({FREEDOMS[robot]}) | {cases.FUNCTIONS[row['function']]} |" in printed
-        assert {c["name"] for c in row["contestants"]} >= {"Pinocchio from Python"}
+        assert [c["name"] for c in row["contestants"]][-4:] == QDDOT
+        assert {c["name"] for c in row["contestants"][:-4]} == {"Pinocchio from Python"}
+        assert row["kernel"]["compile_seconds"] > 0.0
+        assert row["ratios"]["one call / pin"]["low"] <= row["ratios"]["one call / pin"]["high"]
         for c in row["contestants"]:
             assert len(c["rounds"]) == 2
             assert min(c["rounds"]) > 0.0
@@ -92,6 +99,16 @@ def test_everybody_has_a_turn_in_every_round_and_the_first_changes():
     contest.race(runners, rounds=2, turn=0.0)
     assert turns == [*"ab", *"aaabbb", *"bbbaaa"]  # once to see how long a pass takes, then three passes a turn
     assert all(r.rounds == [0.05, 0.05] for r in runners)
+
+
+@pytest.mark.parametrize(
+    ("function", "limit", "reason"),
+    [("inverse_dynamics", 0.0, "took longer than 0 s"), ("inverse_dynamic", 60.0, "inverse_dynamics")],
+    ids=["slow", "unknown"],
+)
+def test_what_cannot_be_compiled_is_left_out_with_its_reason(function, limit, reason):
+    with pytest.raises(native.Unavailable, match=reason):
+        qddot_side.compile_in_child(qddot.load("pendulum").model, function, {}, limit)
 
 
 @pytest.mark.parametrize("words", [["--robots", "ur6"], ["--functions", "rnea,abba"], ["--rounds", "0"]])

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
-    "algorithms": {"model", "blocks", "spatial", "rotation", "scalars", "joints"},
+    "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
@@ -117,7 +117,7 @@ BUDGETS = {
     "robot.py": 490,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "llvm.py": 620,  # the code and the loop around it
+    "llvm.py": 680,  # the code and the loop around it
 }
 
 

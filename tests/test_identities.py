@@ -10,9 +10,9 @@ from mechanisms import AXIAL, MOVING, State, reframed, renumbered, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 import qddot
-from qddot.algorithms import articulated_body, composite_body, kinematics, newton_euler
+from qddot.algorithms import articulated_body, classical, composite_body, factorization, kinematics, newton_euler
 from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Vector
+from qddot.blocks import Matrix, Vector
 from qddot.check import brute_force_mass_matrix, identities
 from qddot.joints import Free, Revolute
 from qddot.robot import Robot
@@ -68,6 +68,33 @@ def test_link_and_absolute_coordinates_agree(robot):
     close(newton_euler.inverse_dynamics_absolute(s.model, s.q, s.v, s.a, s.f_ext), tau)
     tolerance = solve(np.linalg.cond(robot.mass_matrix(s.q)))
     close(articulated_body.forward_dynamics_absolute(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+
+
+@SETTINGS
+@given(trees())
+def test_formulations_agree(robot):
+    """Classical accelerations and the factored mass matrix give what the papers' tables give."""
+    s = State(robot)
+    tau = newton_euler.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
+    close(classical.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext), tau)
+    close(classical.bias_force(s.model, s.q, s.v), newton_euler.bias_force(s.model, s.q, s.v))
+    M = robot.mass_matrix(s.q)
+    tolerance = solve(np.linalg.cond(M))
+    close(classical.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+    close(factorization.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+    close(factorization.mass_matrix_inverse(s.model, s.q) @ M, np.eye(robot.nv), tolerance)
+
+
+def test_the_factors_have_the_zeros_of_the_tree():
+    model = qddot.load("quadruped").model
+    above = factorization.freedoms_above(model)
+    M = qddot.Robot(model, compiled=False).mass_matrix(qddot.load("quadruped").random_state(0)[0])
+    L, reciprocal = factorization.factors(Matrix(Vector(row) for row in M.tolist()), above)
+    dense = np.eye(18)
+    for k, row in enumerate(L):
+        dense[k, list(row)] = list(row.values())
+    close(dense.T @ np.diag(1.0 / np.array(reciprocal)) @ dense, M)
+    assert sum(map(len, L)) < 18 * 17 / 2  # a leg does not touch the others
 
 
 @SETTINGS

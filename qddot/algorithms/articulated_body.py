@@ -32,6 +32,8 @@ from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
     ArticulatedInertia,
+    Force,
+    Motion,
     Transform,
     ad,
     ad_T,
@@ -49,14 +51,23 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     if model.is_coupled:
         return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
     T, S, Sdot_v = model.joints_at(q, v)
-    v, tau, F_ext = model.velocities(v), model.velocities(tau), model.external(f_ext)
-    V, eta, B, Vdot = model.per_link("V", "eta", "B", "Vdot")
-    a = model.joint_vector("a")
-    V[0], Vdot[0], B[0] = zero_motion(), model.base_acceleration, -1.0 * F_ext[0]
+    v, F_ext = model.velocities(v), model.external(f_ext)
+    V, eta, B = model.per_link("V", "eta", "B")
+    V[0], B[0] = zero_motion(), -1.0 * F_ext[0]
     for i, p in model.outward():  # outward: velocities and what they cause
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
         eta[i] = ad(V[i], S[i] @ v[i]) + Sdot_v[i]
         B[i] = -1.0 * ad_T(V[i], model.inertia[i] @ V[i]) - F_ext[i]
+    return accelerations(model, T, S, eta, B, tau)
+
+
+def accelerations(
+    model: Model, T: list[Transform], S: list[Motions], eta: list[Motion], B: list[Force], tau: Any
+) -> NDArray[Any]:
+    """q̈ from what velocities cause, η_i and B_i: the second and third loop of Kim's Table 3."""
+    tau = model.velocities(tau)
+    (Vdot,), a = model.per_link("Vdot"), model.joint_vector("a")
+    Vdot[0] = model.base_acceleration
     I_A, U, Psi = articulated_inertias(model, T, S)
     for i, p in model.inward():  # inward: articulated bias forces
         if model.is_loose(i):

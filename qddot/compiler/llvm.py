@@ -18,7 +18,7 @@ from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.sincos import number
 
-CHUNK = 2500  # operations of one function: beyond it LLVM's register allocation grows faster than the code
+CHUNK = 500  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, False), "fnms": (True, True)}
@@ -249,20 +249,32 @@ done:
 
 def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
     """Eight contiguous rows of doubles into columns of eight lanes or back, four columns at a time."""
-    lines: list[str] = []
+    tile = _tile_to_rows if into_rows else _tile_to_columns
+    full, rest = divmod(columns, 4)
+    lines = ["entry:"]
     for r in range(8):
         lines.append(f"  %off{r} = mul i64 %step, {r}")
         lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
-    for t, first in enumerate(range(0, columns, 4)):
-        width = min(4, columns - first)
-        mask = "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
-        tile = _tile_to_rows if into_rows else _tile_to_columns
-        tile(lines, f"t{t}", first, width, mask)
-    return (
-        f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n"
-        + "\n".join(lines)
-        + "\n  ret void\n}\n"
-    )
+    if full:
+        lines += ["  br label %tile", "tile:", "  %at = phi i64 [ 0, %entry ], [ %next, %tile ]"]
+        tile(lines, "f", "%at", 4)
+        lines += [
+            "  %next = add i64 %at, 4",
+            f"  %more = icmp ult i64 %next, {4 * full}",
+            "  br i1 %more, label %tile, label %last",
+        ]
+    else:
+        lines.append("  br label %last")
+    lines.append("last:")
+    if rest:
+        lines.append(f"  %at_last = add i64 {4 * full}, 0")
+        tile(lines, "l", "%at_last", rest)
+    body = "\n".join(lines)
+    return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n{body}\n  ret void\n}}\n"
+
+
+def _mask(width: int) -> str:
+    return "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
 
 
 _LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
@@ -275,7 +287,7 @@ def _shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) 
     lines.append(f"  %{out} = shufflevector <{n} x double> %{a}, <{n} x double> %{b}, <{count} x i32> <{numbers}>")
 
 
-def _tile_to_columns(lines: list[str], t: str, first: int, width: int, mask: str) -> None:
+def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
     for r in range(8):
         lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
         if width == 4:
@@ -283,7 +295,7 @@ def _tile_to_columns(lines: list[str], t: str, first: int, width: int, mask: str
         else:
             lines.append(
                 f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
-                f"(ptr align 8 %{t}.p{r}, {mask}, <4 x double> zeroinitializer)"
+                f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
             )
     for r in range(4):
         _shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
@@ -293,14 +305,16 @@ def _tile_to_columns(lines: list[str], t: str, first: int, width: int, mask: str
     for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
         if c < width:
             _shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
-            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 {first + c}")
+            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
             lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
 
 
-def _tile_to_rows(lines: list[str], t: str, first: int, width: int, mask: str) -> None:
+def _tile_to_rows(lines: list[str], t: str, first: str, width: int) -> None:
     for c in range(4):
         if c < width:
-            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 {first + c}")
+            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
             lines.append(f"  %{t}.c{c} = load <8 x double>, ptr %{t}.q{c}, align 64")
         else:
             lines.append(f"  %{t}.c{c} = select i1 true, <8 x double> zeroinitializer, <8 x double> zeroinitializer")
@@ -316,7 +330,9 @@ def _tile_to_rows(lines: list[str], t: str, first: int, width: int, mask: str) -
         if width == 4:
             lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
         else:
-            lines.append(f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {mask})")
+            lines.append(
+                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {_mask(width)})"
+            )
 
 
 # ---- the module ------------------------------------------------------------------------------------------------------
@@ -345,6 +361,7 @@ def render(
         text.append(_copy_function(f"write{i}", shape, T, size, into_rows=True))
         if lanes == 8 and T == "double":
             text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
+    text.append(_copy(T))
     text.append(_loop(inputs, outputs, lanes, T, size, x86))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
     for suffix in suffixes:
@@ -496,10 +513,17 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         "  %left = icmp ult i64 %done, %n",
         "  br i1 %left, label %one, label %end",
         "one:",
-        "  %t = phi i64 [ %done, %tail ], [ %t1, %one ]",
+        "  %t = phi i64 [ %done, %tail ], [ %t1, %one_done ]",
+        f"  br i1 {flag}, label %one_fast, label %one_any",
+        "one_fast:",
+        *_plain_copies(inputs, outputs, size),
+        "  br label %one_done",
+        "one_any:",
         *reads,
         "  call void @core1(ptr %in, ptr %out, ptr %env)",
         *writes,
+        "  br label %one_done",
+        "one_done:",
         "  %t1 = add i64 %t, 1",
         "  %more1 = icmp ult i64 %t1, %n",
         "  br i1 %more1, label %one, label %end",
@@ -508,6 +532,60 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         "  ret void",
     ]
     return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[str]:
+    """One state whose entries lie side by side: inputs are copied as they are, and so is the result."""
+    lines, column = [], 0
+    for i, shape in enumerate([*inputs, *outputs]):
+        if i == len(inputs):
+            lines.append("  call void @core1(ptr %in, ptr %out, ptr %env)")
+            column = 0
+        scratch = "%in" if i < len(inputs) else "%out"
+        row, place = f"%pr{i}", f"%pc{i}"
+        source, target = (row, place) if i < len(inputs) else (place, row)
+        lines += [
+            f"  %po{i} = mul i64 %t, %s{i}",
+            f"  {row} = getelementptr i8, ptr %a{i}, i64 %po{i}",
+            f"  {place} = getelementptr i8, ptr {scratch}, i64 {column * size}",
+            f"  call void @copy(ptr {target}, ptr {source}, i64 {prod(shape)})",
+        ]
+        column += prod(shape)
+    return lines
+
+
+def _copy(T: str) -> str:
+    """Moves numbers that lie side by side, four at a time. (LLVM's own memcpy may become a call to the C library.)"""
+    return f"""define internal void @copy(ptr %to, ptr %from, i64 %n) {{
+entry:
+  %fours = and i64 %n, -4
+  %any4 = icmp ugt i64 %fours, 0
+  br i1 %any4, label %four, label %rest
+four:
+  %i = phi i64 [ 0, %entry ], [ %i4, %four ]
+  %f4 = getelementptr {T}, ptr %from, i64 %i
+  %t4 = getelementptr {T}, ptr %to, i64 %i
+  %v4 = load <4 x {T}>, ptr %f4, align 1
+  store <4 x {T}> %v4, ptr %t4, align 1
+  %i4 = add i64 %i, 4
+  %more4 = icmp ult i64 %i4, %fours
+  br i1 %more4, label %four, label %rest
+rest:
+  %any = icmp ult i64 %fours, %n
+  br i1 %any, label %one, label %done
+one:
+  %j = phi i64 [ %fours, %rest ], [ %j1, %one ]
+  %f1 = getelementptr {T}, ptr %from, i64 %j
+  %t1 = getelementptr {T}, ptr %to, i64 %j
+  %v1 = load {T}, ptr %f1, align 1
+  store {T} %v1, ptr %t1, align 1
+  %j1 = add i64 %j, 1
+  %more1 = icmp ult i64 %j1, %n
+  br i1 %more1, label %one, label %done
+done:
+  ret void
+}}
+"""
 
 
 def _blocks(

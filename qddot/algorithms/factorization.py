@@ -1,0 +1,100 @@
+"""The mass matrix factored as the tree allows: M = Lᵀ D L without fill-in, and M⁻¹ from it.
+
+M_ij is zero unless one of the freedoms i, j carries the other; eliminating from the leaves inward keeps it so. Lin 1991
+recommends LDLᵀ for solving with the inertia matrix; the order that the tree's sparsity asks for is Featherstone's (the
+ABA reads M the same way, see `articulated_body`). Freedoms are numbered as in v, ancestors first.
+
+| code   | meaning                                                           |
+|--------|-------------------------------------------------------------------|
+| above[k] | the freedoms that carry freedom k, nearest first                |
+| L, D   | factors: unit lower triangular, diagonal                          |
+| Y      | L⁻¹, with the same zeros                                          |
+
+Cost: O(n depth²) to factor, O(n² depth) for the inverse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.algorithms.classical import rigid_body_forces
+from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.passive import passive_forces
+from qddot.blocks import Matrix, Vector
+from qddot.model import Model
+from qddot.scalars import Scalar, split, stack
+
+Sparse = list[dict[int, Scalar]]
+
+
+def freedoms_above(model: Model) -> list[list[int]]:
+    """For each freedom those that carry it, nearest first. Mimic joints couple branches: then all that come before."""
+    if model.is_coupled:
+        return [list(range(k - 1, -1, -1)) for k in range(model.nv)]
+    above: list[list[int]] = []
+    for i, p in model.outward():
+        start, stop = model.slots[i].v.start, model.slots[i].v.stop
+        carried = [] if p == 0 else [model.slots[p].v.stop - 1, *above[model.slots[p].v.stop - 1]]
+        for k in range(start, stop):
+            above.append([*range(k - 1, start - 1, -1), *carried])
+    return above
+
+
+def factors(M: Matrix, above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
+    """L and the reciprocals of D with M = Lᵀ D L."""
+    H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
+    L: Sparse = [{} for _ in above]
+    reciprocal: list[Scalar] = [None] * len(above)
+    for k in reversed(range(len(above))):
+        reciprocal[k] = 1.0 / H[k][k]
+        for i in above[k]:
+            L[k][i] = H[k][i] * reciprocal[k]
+            H[i][i] = H[i][i] - L[k][i] * H[k][i]
+            for j in above[i]:
+                H[i][j] = H[i][j] - L[k][i] * H[k][j]
+    return L, reciprocal
+
+
+def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
+    """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors: Walker & Orin's way, cheapest for small robots."""
+    above = freedoms_above(model)
+    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    at_rest = np.zeros(model.nv)
+    x = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
+    for k in reversed(range(model.nv)):
+        for i in above[k]:
+            x[i] = x[i] - L[k][i] * x[k]
+    for k in range(model.nv):
+        x[k] = x[k] * reciprocal[k]
+        for i in above[k]:
+            x[k] = x[k] - L[k][i] * x[i]
+    return stack(x)
+
+
+def _rows(M: NDArray[Any]) -> Matrix:
+    n = M.shape[-1]
+    flat = split(M.reshape(*M.shape[:-2], n * n))
+    return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(n))
+
+
+def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
+    """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
+    n, above = model.nv, freedoms_above(model)
+    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    Y: Sparse = [{k: 1.0} for k in range(n)]
+    for k in range(n):
+        for i in above[k]:
+            Y[k][i] = -L[k][i]
+            for j in above[k][: above[k].index(i)]:
+                Y[k][i] = Y[k][i] - L[k][j] * Y[j][i]
+    scaled = [{i: x * reciprocal[i] for i, x in row.items()} for row in Y]
+    entries: dict[tuple[int, int], Scalar] = {}
+    for a in range(n):
+        for b in range(a + 1):
+            shared = [k for k in (b, *above[b]) if k in Y[a]]
+            terms = [Y[a][k] * scaled[b][k] for k in shared]
+            entries[a, b] = entries[b, a] = sum(terms[1:], terms[0]) if terms else 0.0
+    return stack([entries[a, b] for a in range(n) for b in range(n)], (n, n))
