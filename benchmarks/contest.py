@@ -61,10 +61,11 @@ def clocked(function: Callable[[], object]) -> Callable[[], float]:
 
 
 def race(contestants: list[Contestant], rounds: int, turn: float) -> None:
-    """Fills `rounds` of each. A turn is `turn` seconds, three passes at least; its median pass counts, so that an
-    interruption does not.
+    """Fills `rounds` of each. A turn is `turn` seconds, and three passes at least; its median pass counts, so that an
+    interruption does not. Passes of half a second and more outlast interruptions, and one is enough.
     """
-    passes = [max(3, math.ceil(turn / max(c.seconds(), 1e-9))) for c in contestants]
+    first_passes = [max(c.seconds(), 1e-9) for c in contestants]
+    passes = [max(3 if t < 0.5 else 1, math.ceil(turn / t)) for t in first_passes]
     for first in range(rounds):
         for shift in range(len(contestants)):
             k = (first + shift) % len(contestants)

@@ -92,13 +92,13 @@ def test_only_the_fastest_variant_counts():
 def test_everybody_has_a_turn_in_every_round_and_the_first_changes():
     turns = []
 
-    def runner(name):
-        return contest.Contestant(name, lambda count: None, lambda: turns.append(name) or 0.5, 10)
+    def runner(name, seconds):
+        return contest.Contestant(name, lambda count: None, lambda: turns.append(name) or seconds, 10)
 
-    runners = [runner("a"), runner("b")]
-    contest.race(runners, rounds=2, turn=0.0)
-    assert turns == [*"ab", *"aaabbb", *"bbbaaa"]  # once to see how long a pass takes, then three passes a turn
-    assert all(r.rounds == [0.05, 0.05] for r in runners)
+    runners = [runner("a", 0.25), runner("b", 1.0)]
+    contest.race(runners, rounds=2, turn=0.5)
+    assert turns == [*"ab", *"aaab", *"baaa"]  # once to see how long a pass takes, then three passes a turn, or a long one
+    assert [r.rounds for r in runners] == [[0.025] * 2, [0.1] * 2]
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,8 @@ def test_what_is_not_finite_stays_in_its_sample(robot, states):
 
 def test_info(robot):
     info = robot.kernel("inverse_dynamics").info
-    assert info.method == "newton_euler"
+    assert info.method == "newton_euler_classical"  # the cheapest
+    assert robot.kernel("inverse_dynamics", method="newton_euler").info.instructions > info.instructions
     assert info.form == "unrolled"
     assert info.ops["mul"] > 100
     assert info.ops["sincos"] == 2 * 5 or info.ops["sincos"] == 2 * 6

@@ -59,7 +59,7 @@ def factors(M: Matrix, above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
 
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
-    """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors: Walker & Orin's way, cheapest for small robots."""
+    """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few freedoms."""
     above = freedoms_above(model)
     L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
     at_rest = np.zeros(model.nv)

@@ -71,8 +71,11 @@ class _Core:
         slots: dict[int, int] = {}
         for k, chunk in enumerate(chunks):
             for n in chunk:
-                for x in graph.args[n]:
-                    if x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in ready:
+                wanted = list(graph.args[n])
+                for x in wanted:
+                    if x in home and home[x] != k and graph.ops[x] == "less":
+                        wanted.extend(graph.args[x])  # a comparison has no place in memory: it is made again
+                    elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in ready:
                         slots.setdefault(x, len(slots))
         return slots
 
@@ -96,6 +99,9 @@ class _Core:
                 return self.const(graph.args[n][0])
             if op == "input":
                 names[n] = load("in", graph.args[n][0], f"i{n}")
+            elif op == "less":
+                lines.extend(self._operation(n, op, [value(x) for x in graph.args[n]]))
+                names[n] = f"%v{n}"
             elif n in ready:
                 place = self.angle_place[graph.args[n][0]]
                 names[n] = load("sc", 2 * place + (op == "cos"), f"t{n}")
