@@ -117,7 +117,7 @@ BUDGETS = {
     "robot.py": 490,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "llvm.py": 680,  # the code and the loop around it
+    "loop.py": 460,  # one loop, written out
 }
 
 

@@ -1,0 +1,58 @@
+"""How long the functions should be that straight-line code is cut into: `python -m benchmarks.chunks`.
+
+Prints compile time and time a state of the lanes kernel for several lengths, contestants interleaved.
+"""
+
+import statistics
+import time
+
+import numpy as np
+
+import qddot
+from benchmarks.cases import case
+from qddot import functions
+from qddot.compiler import llvm, machine
+from qddot.compiler.fuse import fused
+from qddot.compiler.kernel import Info, Kernel
+
+LENGTHS = (250, 400, 1000, 10**9)
+CASES = (("panda7", "inverse_dynamics"), ("talos-fixed", "inverse_dynamics"), ("talos-floating", "forward_dynamics"))
+STATES, ROUNDS = 4096, 11
+
+
+def kernel(program, names, inputs, output, length):
+    llvm.CHUNK = length
+    begin = time.perf_counter()
+    data = machine.compile_object(llvm.render(program, inputs, [output], machine.lanes("float64")))
+    info = Info(
+        "chunks", "", "unrolled", "float64", 8, {}, len(program.nodes()), len(data), time.perf_counter() - begin, False
+    )
+    return Kernel(machine.Code(data), names, inputs, output, info, lambda: "")
+
+
+def main() -> None:
+    qddot.set_num_threads(1)
+    print("| robot, function | operations | length | compile, s | ns a state |\n|---|---|---|---|---|")
+    for name, function in CASES:
+        robot = case(name, 8).robot
+        model, rng = robot.model, np.random.default_rng(0)
+        states = [robot.random_state(rng) for _ in range(64)]
+        q, v = (np.resize(np.stack(x), (STATES, x[0].size)) for x in zip(*states, strict=True))
+        method = robot.kernel(function).info.method
+        program = fused(functions.traced(model, function, method))
+        shapes = [(model.nq,), (model.nv,), (model.nv,)]
+        kernels = {n: kernel(program, ("q", "v", "x"), shapes, (model.nv,), n) for n in LENGTHS}
+        out, times = np.empty((STATES, model.nv)), {n: [] for n in LENGTHS}
+        for _ in range(ROUNDS):
+            for n, k in kernels.items():
+                begin = time.perf_counter()
+                k(q, v, v, out=out)
+                times[n].append((time.perf_counter() - begin) / STATES * 1e9)
+        for n, k in kernels.items():
+            length = "one function" if n == 10**9 else n
+            median = statistics.median(times[n])
+            print(f"| {name} {function} | {k.info.instructions} | {length} | {k.info.compile_seconds:.2f} | {median:.0f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,442 @@
+"""The loop that NumPy calls, as LLVM text: states in and out of a kernel's columns of lanes.
+
+`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)` is the form of a generalized ufunc's inner loop.
+Full blocks of lanes are transposed in registers where rows are contiguous, and moved number by number where they are not;
+what is left of a batch is done one state at a time. Memory of the next block is asked for while one is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+
+def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, group: int, x86: bool) -> str:
+    """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`."""
+    size = 8 if T == "double" else 4
+    text = [_DECLARATIONS, _X86 if x86 else ""]
+    for i, shape in enumerate(inputs):
+        text.append(_copy_function(f"read{i}", shape, T, into_rows=False))
+        if lanes == 8 and T == "double":
+            text.append(_transpose_function(f"columns{i}", prod(shape), into_rows=False))
+    for i, shape in enumerate(outputs):
+        text.append(_copy_function(f"write{i}", shape, T, into_rows=True))
+        if lanes == 8 and T == "double":
+            text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
+    text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1), _loop(inputs, outputs, lanes, T, size, group, x86)]
+    return "\n".join(text)
+
+
+_X86 = """declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+"""
+
+_DECLARATIONS = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.smin.i64(i64, i64)
+declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)
+declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
+"""
+
+
+# ---- rows and columns ------------------------------------------------------------------------------------------------
+
+
+def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:
+    """Lines that compute %name = the byte offset of the k-th entry of an array with any strides."""
+    lines, total = [], "0"
+    for j, d in enumerate(shape):
+        rest = prod(shape[j + 1 :])
+        lines.append(f"  %{name}.d{j} = udiv i64 {k}, {rest}")
+        lines.append(f"  %{name}.m{j} = urem i64 %{name}.d{j}, {d}")
+        lines.append(f"  %{name}.o{j} = mul i64 %{name}.m{j}, {strides[j]}")
+        lines.append(f"  %{name}.t{j} = add i64 %{name}.o{j}, {total}")
+        total = f"%{name}.t{j}"
+    lines.append(f"  %{name} = add i64 {total}, 0")
+    return lines
+
+
+def _copy_function(name: str, shape: Shape, T: str, into_rows: bool) -> str:
+    """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
+    n = prod(shape)
+    strides = [f"%c{j}" for j in range(len(shape))]
+    parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
+    offset = "\n".join(_flat_offset("at", "%k", shape, strides))
+    row, column = "%row.p", "%column.p"
+    source, target = (column, row) if into_rows else (row, column)
+    return f"""define internal void @{name}(ptr %row, ptr %column, i64 %pitch{", " + parameters if parameters else ""}) {{
+entry:
+  br label %step
+step:
+  %k = phi i64 [ 0, %entry ], [ %k1, %step ]
+{offset}
+  %row.p = getelementptr i8, ptr %row, i64 %at
+  %far = mul i64 %k, %pitch
+  %column.p = getelementptr i8, ptr %column, i64 %far
+  %value = load {T}, ptr {source}, align 1
+  store {T} %value, ptr {target}, align 1
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, {n}
+  br i1 %more, label %step, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
+    """Eight contiguous rows of doubles into columns of eight lanes or back, four columns at a time."""
+    tile = _tile_to_rows if into_rows else _tile_to_columns
+    full, rest = divmod(columns, 4)
+    lines = ["entry:"]
+    for r in range(8):
+        lines.append(f"  %off{r} = mul i64 %step, {r}")
+        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+    if full:
+        lines += ["  br label %tile", "tile:", "  %at = phi i64 [ 0, %entry ], [ %next, %tile ]"]
+        tile(lines, "f", "%at", 4)
+        lines += [
+            "  %next = add i64 %at, 4",
+            f"  %more = icmp ult i64 %next, {4 * full}",
+            "  br i1 %more, label %tile, label %last",
+        ]
+    else:
+        lines.append("  br label %last")
+    lines.append("last:")
+    if rest:
+        lines.append(f"  %at_last = add i64 {4 * full}, 0")
+        tile(lines, "l", "%at_last", rest)
+    body = "\n".join(lines)
+    return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n{body}\n  ret void\n}}\n"
+
+
+def _mask(width: int) -> str:
+    return "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
+
+
+_LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
+_FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
+
+
+def _shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
+    numbers = ", ".join(f"i32 {m}" for m in mask.split(", "))
+    count = len(mask.split(", "))
+    lines.append(f"  %{out} = shufflevector <{n} x double> %{a}, <{n} x double> %{b}, <{count} x i32> <{numbers}>")
+
+
+def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
+    for r in range(8):
+        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
+        if width == 4:
+            lines.append(f"  %{t}.l{r} = load <4 x double>, ptr %{t}.p{r}, align 8")
+        else:
+            lines.append(
+                f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
+                f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
+            )
+    for r in range(4):
+        _shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+    for k, (a, b) in enumerate(((0, 1), (2, 3))):
+        _shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", _LOW)
+        _shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", _HIGH)
+    for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+        if c < width:
+            _shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
+            lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
+
+
+def _tile_to_rows(lines: list[str], t: str, first: str, width: int) -> None:
+    for c in range(4):
+        if c < width:
+            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
+            lines.append(f"  %{t}.c{c} = load <8 x double>, ptr %{t}.q{c}, align 64")
+        else:
+            lines.append(f"  %{t}.c{c} = select i1 true, <8 x double> zeroinitializer, <8 x double> zeroinitializer")
+    for k, (a, b) in enumerate(((0, 1), (2, 3))):
+        _shuffle(lines, f"{t}.lo{k}", f"{t}.c{a}", f"{t}.c{b}", _LOW)
+        _shuffle(lines, f"{t}.hi{k}", f"{t}.c{a}", f"{t}.c{b}", _HIGH)
+    for r, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+        _shuffle(lines, f"{t}.r{r}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+        _shuffle(lines, f"{t}.l{r}", f"{t}.r{r}", f"{t}.r{r}", "0, 1, 2, 3")
+        _shuffle(lines, f"{t}.l{r + 4}", f"{t}.r{r}", f"{t}.r{r}", "4, 5, 6, 7")
+    for r in range(8):
+        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
+        if width == 4:
+            lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
+        else:
+            lines.append(
+                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {_mask(width)})"
+            )
+
+
+# ---- the loop --------------------------------------------------------------------------------------------------------
+
+# NumPy warns of what the floating-point flags say after a loop; what is not finite we report ourselves, by sample
+_SAVE_FLAGS = ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)")
+_RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
+
+_Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
+
+
+def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, group: int, x86: bool) -> str:
+    """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
+    operands = [*inputs, *outputs]
+    n_in = sum(prod(s) for s in inputs)
+    n_out = sum(prod(s) for s in outputs)
+    head: list[str] = ["  %n = load i64, ptr %dimensions"]
+    place = len(operands)
+    strides: list[list[str]] = []
+    contiguous = []
+    for i, shape in enumerate(operands):
+        head += [
+            f"  %a{i}.p = getelementptr ptr, ptr %args, i64 {i}",
+            f"  %a{i} = load ptr, ptr %a{i}.p",
+            f"  %s{i}.p = getelementptr i64, ptr %steps, i64 {i}",
+            f"  %s{i} = load i64, ptr %s{i}.p",
+        ]
+        own = []
+        for j in range(len(shape)):
+            name = f"%c{i}_{j}"
+            head.append(f"  {name}.p = getelementptr i64, ptr %steps, i64 {place}")
+            head.append(f"  {name} = load i64, ptr {name}.p")
+            if shape[j] > 1:
+                head.append(f"  {name}.ok = icmp eq i64 {name}, {size * prod(shape[j + 1 :])}")
+                contiguous.append(f"{name}.ok")
+            own.append(name)
+            place += 1
+        strides.append(own)
+    flag = "true"
+    for k, ok in enumerate(contiguous):
+        head.append(f"  %all{k} = and i1 {flag}, {ok}")
+        flag = f"%all{k}"
+
+    def copies(width: int, base: str, r: str) -> tuple[list[str], list[str]]:
+        """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
+        column = 0
+        reads: list[str] = []
+        writes: list[str] = []
+        for i, shape in enumerate(operands):
+            is_in = i < len(inputs)
+            if i == len(inputs):
+                column = 0
+            tag = f"{i}_{width}_{r.strip('%')}"
+            into = ("%in" if is_in else "%out") + ("" if width == 1 else ".b")
+            lines = [
+                f"  %at{tag} = add i64 {base}, {r}",
+                f"  %off{tag} = mul i64 %at{tag}, %s{i}",
+                f"  %row{tag} = getelementptr i8, ptr %a{i}, i64 %off{tag}",
+                f"  %lane{tag} = mul i64 {r}, {size}",
+                f"  %first{tag} = add i64 %lane{tag}, {column * size * width}",
+                f"  %col{tag} = getelementptr i8, ptr {into}, i64 %first{tag}",
+            ]
+            call = f"@read{i}" if is_in else f"@write{i - len(inputs)}"
+            extra = "".join(f", i64 {c}" for c in strides[i])
+            lines.append(f"  call void {call}(ptr %row{tag}, ptr %col{tag}, i64 {size * width}{extra})")
+            (reads if is_in else writes).extend(lines)
+            column += prod(shape)
+        return reads, writes
+
+    V = T if lanes == 1 else f"<{lanes} x {T}>"
+    scratch = [
+        f"  %in = alloca [{max(1, group * n_in)} x {V}], align 64",
+        f"  %out = alloca [{max(1, group * n_out)} x {V}], align 64",
+    ]
+    lines = ["entry:", *head, *scratch, *(_SAVE_FLAGS if x86 else ())]
+    if lanes > 1:
+        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies)
+    else:
+        lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
+    reads, writes = copies(1, "%t", "0")
+    lines += [
+        "  %left = icmp ult i64 %done, %n",
+        "  br i1 %left, label %one, label %end",
+        "one:",
+        "  %t = phi i64 [ %done, %tail ], [ %t1, %one_done ]",
+        f"  br i1 {flag}, label %one_fast, label %one_any",
+        "one_fast:",
+        *_plain_copies(inputs, outputs, size),
+        "  br label %one_done",
+        "one_any:",
+        *reads,
+        "  call void @core1(ptr %in, ptr %out, ptr %env, i64 1)",
+        *writes,
+        "  br label %one_done",
+        "one_done:",
+        "  %t1 = add i64 %t, 1",
+        "  %more1 = icmp ult i64 %t1, %n",
+        "  br i1 %more1, label %one, label %end",
+        "end:",
+        *(_RESTORE_FLAGS if x86 else ()),
+        "  ret void",
+    ]
+    return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[str]:
+    """One state whose entries lie side by side: inputs are copied as they are, and so is the result."""
+    lines, column = [], 0
+    for i, shape in enumerate([*inputs, *outputs]):
+        if i == len(inputs):
+            lines.append("  call void @core1(ptr %in, ptr %out, ptr %env, i64 1)")
+            column = 0
+        scratch = "%in" if i < len(inputs) else "%out"
+        row, place = f"%pr{i}", f"%pc{i}"
+        source, target = (row, place) if i < len(inputs) else (place, row)
+        lines += [
+            f"  %po{i} = mul i64 %t, %s{i}",
+            f"  {row} = getelementptr i8, ptr %a{i}, i64 %po{i}",
+            f"  {place} = getelementptr i8, ptr {scratch}, i64 {column * size}",
+            f"  call void @copy(ptr {target}, ptr {source}, i64 {prod(shape)})",
+        ]
+        column += prod(shape)
+    return lines
+
+
+def _fetch(kind: str, write: int) -> str:
+    """Asks for the memory of the next block while this one is computed: at most 16 kB, nothing for steps below one."""
+    return f"""define internal void @fetch_{kind}(ptr %at, i64 %bytes) {{
+entry:
+  %small = call i64 @llvm.smin.i64(i64 %bytes, i64 16384)
+  %any = icmp sgt i64 %small, 0
+  br i1 %any, label %line, label %done
+line:
+  %i = phi i64 [ 0, %entry ], [ %next, %line ]
+  %p = getelementptr i8, ptr %at, i64 %i
+  call void @llvm.prefetch.p0(ptr %p, i32 {write}, i32 3, i32 1)
+  %next = add i64 %i, 64
+  %more = icmp slt i64 %next, %small
+  br i1 %more, label %line, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _copy(T: str) -> str:
+    """Moves numbers that lie side by side, four at a time. (LLVM's own memcpy may become a call to the C library.)"""
+    return f"""define internal void @copy(ptr %to, ptr %from, i64 %n) {{
+entry:
+  %fours = and i64 %n, -4
+  %any4 = icmp ugt i64 %fours, 0
+  br i1 %any4, label %four, label %rest
+four:
+  %i = phi i64 [ 0, %entry ], [ %i4, %four ]
+  %f4 = getelementptr {T}, ptr %from, i64 %i
+  %t4 = getelementptr {T}, ptr %to, i64 %i
+  %v4 = load <4 x {T}>, ptr %f4, align 1
+  store <4 x {T}> %v4, ptr %t4, align 1
+  %i4 = add i64 %i, 4
+  %more4 = icmp ult i64 %i4, %fours
+  br i1 %more4, label %four, label %rest
+rest:
+  %any = icmp ult i64 %fours, %n
+  br i1 %any, label %one, label %done
+one:
+  %j = phi i64 [ %fours, %rest ], [ %j1, %one ]
+  %f1 = getelementptr {T}, ptr %from, i64 %j
+  %t1 = getelementptr {T}, ptr %to, i64 %j
+  %v1 = load {T}, ptr %f1, align 1
+  store {T} %v1, ptr %t1, align 1
+  %j1 = add i64 %j, 1
+  %more1 = icmp ult i64 %j1, %n
+  br i1 %more1, label %one, label %done
+done:
+  ret void
+}}
+"""
+
+
+class _Moves(NamedTuple):
+    """One direction between rows and columns: its tag, the scratch memory, columns of a block, fast and general code."""
+
+    tag: str
+    scratch: str
+    columns: int
+    fast: list[str]
+    general: list[str]
+
+
+def _blocks(
+    inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, flag: str, group: int, copies: _Copies
+) -> list[str]:
+    """The loop over groups of full blocks of lanes; afterwards %done states are finished."""
+    fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
+    reads = _Moves("r", "in", sum(map(prod, inputs)), fast[0], copies(lanes, "%r.first", "%r.lane")[0])
+    writes = _Moves("w", "out", sum(map(prod, outputs)), fast[1], copies(lanes, "%w.first", "%w.lane")[1])
+    return [
+        f"  %full = udiv i64 %n, {lanes}",
+        f"  %whole = mul i64 %full, {lanes}",
+        "  %any_block = icmp ugt i64 %full, 0",
+        "  br i1 %any_block, label %group, label %tail",
+        "group:",
+        "  %g = phi i64 [ 0, %entry ], [ %g.next, %g.end ]",
+        "  %g.left = sub i64 %full, %g",
+        f"  %g.short = icmp ult i64 %g.left, {group}",
+        f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
+        *_each_block(reads, "group", "compute", lanes, size, flag),
+        "compute:",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %env, i64 %count)",
+        *_each_block(writes, "compute", "g.end", lanes, size, flag),
+        "g.end:",
+        "  %g.next = add i64 %g, %count",
+        "  %g.more = icmp ult i64 %g.next, %full",
+        "  br i1 %g.more, label %group, label %tail",
+        "tail:",
+        "  %done = phi i64 [ 0, %entry ], [ %whole, %g.end ]",
+    ]
+
+
+def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) -> list[str]:
+    """Transpositions of one block whose rows are contiguous; none where lanes or type have no such code."""
+    if lanes != 8 or T != "double":
+        return []
+    lines, column, tag = [], 0, "r" if kind == "columns" else "w"
+    scratch = "%in.b" if kind == "columns" else "%out.b"
+    for k, shape in enumerate(shapes):
+        i = first + k
+        lines += [
+            f"  %{tag}.f{i} = mul i64 %{tag}.first, %s{i}",
+            f"  %{tag}.r{i} = getelementptr i8, ptr %a{i}, i64 %{tag}.f{i}",
+            f"  %{tag}.c{i} = getelementptr i8, ptr {scratch}, i64 {column * 8 * lanes}",
+            f"  call void @{kind}{k}(ptr %{tag}.r{i}, i64 %s{i}, ptr %{tag}.c{i})",
+            f"  %{tag}.l{i} = mul i64 %s{i}, {lanes}",
+            f"  %{tag}.n{i} = getelementptr i8, ptr %{tag}.r{i}, i64 %{tag}.l{i}",
+            f"  call void @fetch_{kind}(ptr %{tag}.n{i}, i64 %{tag}.l{i})",
+        ]
+        column += prod(shape)
+    return lines
+
+
+def _each_block(moves: _Moves, before: str, after: str, lanes: int, size: int, flag: str) -> list[str]:
+    """Moves the states of every block of a group into or out of its scratch columns."""
+    t, scratch, columns, fast, general = moves
+    return [
+        f"  br label %{t}.block",
+        f"{t}.block:",
+        f"  %{t}.j = phi i64 [ 0, %{before} ], [ %{t}.next, %{t}.moved ]",
+        f"  %{t}.at = add i64 %g, %{t}.j",
+        f"  %{t}.first = mul i64 %{t}.at, {lanes}",
+        f"  %{t}.o = mul i64 %{t}.j, {columns * lanes * size}",
+        f"  %{scratch}.b = getelementptr i8, ptr %{scratch}, i64 %{t}.o",
+        f"  br i1 {flag if fast else 'false'}, label %{t}.fast, label %{t}.slow",
+        f"{t}.fast:",
+        *fast,
+        f"  br label %{t}.moved",
+        f"{t}.slow:",
+        f"  br label %{t}.one",
+        f"{t}.one:",
+        f"  %{t}.lane = phi i64 [ 0, %{t}.slow ], [ %{t}.lane1, %{t}.one ]",
+        *general,
+        f"  %{t}.lane1 = add i64 %{t}.lane, 1",
+        f"  %{t}.lanes = icmp ult i64 %{t}.lane1, {lanes}",
+        f"  br i1 %{t}.lanes, label %{t}.one, label %{t}.moved",
+        f"{t}.moved:",
+        f"  %{t}.next = add i64 %{t}.j, 1",
+        f"  %{t}.more = icmp ult i64 %{t}.next, %count",
+        f"  br i1 %{t}.more, label %{t}.block, label %{after}",
+    ]
