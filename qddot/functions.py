@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qddot.algorithms import (
     articulated_body,
@@ -28,19 +28,19 @@ from qddot.algorithms import (
     newton_euler,
 )
 from qddot.algorithms.passive import passive_forces
-from qddot.compiler import llvm, machine
+from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
-from qddot.compiler.expr import Expr, Graph, trace
-from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
-from qddot.compiler.ops import OPS
-from qddot.compiler.program import Program, straight_line
 from qddot.errors import unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
+
+if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
+    from qddot.compiler.expr import Graph
+    from qddot.compiler.program import Program
 
 Algorithm = Callable[..., Any]
 
@@ -188,6 +188,9 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
 
 def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
     """The program of a function of a model."""
+    from qddot.compiler.expr import trace
+    from qddot.compiler.program import straight_line
+
     function, _, algorithm = lookup(name, method)
     shapes = [_SIZES[x](model) for x in function.inputs]
     sizes = [_product(s) for s in shapes]
@@ -204,6 +207,7 @@ def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
 
 def _with_traced_inertias(model: Model, graph: Graph) -> Model:
     """The model with its inertias as numbers of the graph, whose arithmetic knows rounding from nothing."""
+    from qddot.compiler.expr import Expr
 
     def traced(x: Any) -> Any:
         return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.const(x))
@@ -256,6 +260,8 @@ def build(
 
 def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     """Where a kernel's operations come from: how many compute which symbol of which link, in the order of the code."""
+    from qddot.compiler.ops import OPS
+
     program = traced(model, name, method, **needs)
     graph = program.graph
     marks = iter([*graph.marks, (len(graph), "rest", 0)])
@@ -286,6 +292,9 @@ def _compile(
     inputs: list[Shape],
     output: Shape,
 ) -> tuple[dict[str, Any], bytes]:
+    from qddot.compiler import llvm
+    from qddot.compiler.fuse import fused
+
     candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
     plain, method = min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
     program = fused(plain)

@@ -10,17 +10,19 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qddot.compiler.machine import Code, library_functions
 from qddot.errors import InputError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Shape = tuple[int, ...]
 
@@ -213,6 +215,8 @@ def get_num_threads() -> int:
 
 def _pool() -> ThreadPoolExecutor:
     """One pool for all kernels of a process; a forked child makes its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
     global _executor, _executor_owner
     with _executor_lock:
         wanted = (os.getpid(), _threads)

@@ -7,7 +7,6 @@ Only compiling needs LLVM. Object code from the cache is loaded by a few lines o
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
 import hashlib
 import mmap
@@ -175,7 +174,9 @@ class _Image:
 @functools.cache
 def library_functions() -> Any:
     """The C library's sin, cos and atan2, for what our own code leaves to it; the `env` of every kernel."""
-    name = ctypes.util.find_library("m") if sys.platform != "win32" else "msvcrt"
+    from ctypes.util import find_library
+
+    name = find_library("m") if sys.platform != "win32" else "msvcrt"
     library = ctypes.CDLL(name)
     pointers = [ctypes.cast(getattr(library, f), ctypes.c_void_p).value for f in ("sin", "cos", "atan2")]
     return (ctypes.c_void_p * 3)(*pointers)
