@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from test_pinocchio import ROBOTS
 
-import qddot
-
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
@@ -18,10 +16,11 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def test_example(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "panda.urdf").write_bytes((ROBOTS / "panda_description/urdf/panda.urdf").read_bytes())
-    namespace: dict = {"qddot": qddot}  # the first example imports it
-    exec(BLOCKS[number], namespace)
+    namespace: dict = {}
+    for block in BLOCKS[: number + 1]:  # an example may go on from those before it
+        exec(block, namespace)
     assert namespace["robot"].nv > 0
-    if "a" in namespace:
+    if number == 0:
         assert np.max(np.abs(namespace["a"])) < 1e-9  # the example says that it is zero again
 
 
