@@ -34,6 +34,10 @@ class SingularMassMatrixError(QddotError, ArithmeticError):
     """Forward dynamics was asked of a mechanism in which some motion moves no mass."""
 
 
+class KernelTooLargeError(QddotError):
+    """A function of a robot has more operations than straight-line code can sensibly have."""
+
+
 class UnknownNameError(QddotError, KeyError):
     """A name that the robot does not have; lists the nearest ones."""
 

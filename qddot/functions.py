@@ -32,7 +32,7 @@ from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
-from qddot.errors import unknown
+from qddot.errors import KernelTooLargeError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import less, stack, where
@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 
 Algorithm = Callable[..., Any]
 
+MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
 
@@ -299,6 +300,11 @@ def _compile(
     plain, method = min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
     program = fused(plain)
     count = len(program.nodes())
+    if count > MOST_INSTRUCTIONS:
+        raise KernelTooLargeError(
+            f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}; "
+            f"Robot(model, compiled=False) runs the algorithm as it is"
+        )
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
         data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from qddot import functions
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
-from qddot.errors import Finding, InputError, SingularMassMatrixError
+from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning, SingularMassMatrixError
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import stack
@@ -314,7 +315,11 @@ class Robot:
         if kernel is None:
             if self.nv == 0 or not self.compiled:
                 return self._eager(function, inputs, frame)
-            kernel = self._kernels[function, frame] = self.kernel(function, frame=frame)
+            try:
+                kernel = self._kernels[function, frame] = self.kernel(function, frame=frame)
+            except KernelTooLargeError as error:
+                warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
+                return self._eager(function, inputs, frame)
         try:
             result = kernel(*inputs)
         except InputError:

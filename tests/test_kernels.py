@@ -1,5 +1,6 @@
 """Compiled kernels: the same numbers as the interpreter and the algorithms, in every way NumPy can call them."""
 
+import ctypes
 import gc
 import os
 import resource
@@ -473,3 +474,35 @@ def test_memory_stays_flat_over_ten_thousand_compilations():
     for _ in range(100):
         kernel(x, out=out)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KB, of which the arrays are 16,000
+
+
+# ---- large kernels
+
+
+def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch):
+    """A hundred links need more scratch memory than a thread's stack should give; and the heap may have none."""
+    robot = qddot.chain(100, rng=0)
+    kernel = robot.kernel("inverse_dynamics")
+    q = np.random.default_rng(0).standard_normal((21, 100))
+    expected = qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, q, q)
+    close(kernel(q, q, q), expected, OTHER_ORDER)
+    environment = machine.library_functions()
+    nothing = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(lambda size: None)
+    heap = environment[3]
+    try:
+        environment[3] = ctypes.cast(nothing, ctypes.c_void_p).value
+        with pytest.raises(MemoryError, match="scratch space"):
+            kernel(q, q, q)
+    finally:
+        environment[3] = heap
+    close(kernel(q, q, q), expected, OTHER_ORDER)
+
+
+def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
+    monkeypatch.setattr(functions, "MOST_INSTRUCTIONS", 10)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", "")
+    robot = qddot.Robot(random_tree(4, rng=77, kinds=("revolute",)).model())
+    q, v = robot.random_state(0)
+    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10"):
+        tau = robot.inverse_dynamics(q, v, v)
+    assert np.array_equal(tau, qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, v, v))

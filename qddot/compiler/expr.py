@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from qddot.compiler.ops import COMMUTATIVE, OPS
 from qddot.compiler.rules import SIMPLIFY
+from qddot.errors import KernelTooLargeError
 
 _RESIDUE = 1e-13  # of its terms: a sum below this is rounding
 _DIGITS = 13
+MOST_NODES = 1_500_000  # some 600 MB
 
 
 class Graph:
@@ -43,6 +45,8 @@ class Graph:
     def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
         found = self._index.get(key)
         if found is None:
+            if len(self.ops) >= MOST_NODES:
+                raise KernelTooLargeError(f"the trace has more than {MOST_NODES:,} operations")
             found = self._index[key] = len(self.ops)
             self.ops.append(op)
             self.args.append(args)

@@ -64,6 +64,7 @@ class Kernel:
         self._keep = _UFunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
         self.ufunc = self._keep.ufunc
         self._operations = max(1, info.instructions)
+        self._environment = library_functions()
 
     def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The result for one state or a batch."""
@@ -73,7 +74,11 @@ class Kernel:
             first = args[0]
             if _threads > 1 and isinstance(first, np.ndarray) and first.size * self._operations > _WORTH_A_THREAD:
                 return self._threaded(args, out)
-            return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+            result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+            if self._environment[5]:
+                self._environment[5] = 0
+                raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space")
+            return result
         except (TypeError, ValueError, IndexError) as error:
             self._explain(args, out)
             raise InputError(f"{self.info.function}: {error}") from None

@@ -166,7 +166,7 @@ class _Core:
         return f"%sc{n}"
 
     def _driver(self, chunks: int) -> str:
-        """`core(in, out, env, count)`: sines and cosines of inputs, then one chunk after the other for `count` blocks.
+        """`core(in, out, work, env, count)`: sines and cosines of inputs, then one chunk after another for `count` blocks.
 
         A chunk does all blocks before the next one begins, so that its instructions are fetched once for them.
         """
@@ -175,7 +175,8 @@ class _Core:
         index = ", ".join(f"i64 {self.program.graph.args[a][0]}" for a in self.angles)
         table = f"@angles{L} = internal constant [{n_angles} x i64] [{index}]\n" if n_angles else ""
         lines = ["entry:"]
-        lines += [f"  %{x} = alloca [{max(1, self.group * sizes[x])} x {V}], align 64" for x in ("sc", "mem")]
+        lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
+        lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
         steps = ([self._angles()] if n_angles else []) + [
             [f"  call void @chunk{L}_{k}(ptr %in.p{{t}}, ptr %sc.p{{t}}, ptr %mem.p{{t}}, ptr %out.p{{t}}, ptr %env)"]
             for k in range(chunks)
@@ -195,7 +196,7 @@ class _Core:
             ]
             before = f"done{t}"
         body = "\n".join(lines)
-        parameters = "ptr noalias %in, ptr noalias %out, ptr %env, i64 %count"
+        parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count"
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
@@ -237,17 +238,18 @@ def render(
     T = "double" if dtype == "float64" else "float"
     widths = [lanes, 1] if lanes > 1 else [1]
     text: list[str] = []
-    group = 1
+    group, work = 1, 0
     for width in widths:
         core = _Core(program, width, dtype)
         core.render()
         group = max(group, core.group)
+        work = max(work, core.group * width * (2 * len(core.angles) + len(core.slots)))
         text.append(sincos.define(width))
         if T == "float":
             text.append(_single(width))
         text.append(_arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, x86))
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
     for suffix in suffixes:
         V = {"f64": "double", "f32": "float"}.get(

@@ -14,8 +14,14 @@ from typing import NamedTuple
 Shape = tuple[int, ...]
 
 
-def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, group: int, x86: bool) -> str:
-    """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`."""
+STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
+
+
+def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, group: int, work: int, x86: bool) -> str:
+    """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
+
+    `work` is how many numbers the cores need between their functions.
+    """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else ""]
     for i, shape in enumerate(inputs):
@@ -26,7 +32,7 @@ def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, gr
         text.append(_copy_function(f"write{i}", shape, T, into_rows=True))
         if lanes == 8 and T == "double":
             text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
-    text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1), _loop(inputs, outputs, lanes, T, size, group, x86)]
+    text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1), _loop(inputs, outputs, lanes, T, size, group, work, x86)]
     return "\n".join(text)
 
 
@@ -183,7 +189,9 @@ _RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
 _Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
 
 
-def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, group: int, x86: bool) -> str:
+def _loop(
+    inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, group: int, work: int, x86: bool
+) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
     n_in = sum(prod(s) for s in inputs)
@@ -241,12 +249,8 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
             column += prod(shape)
         return reads, writes
 
-    V = T if lanes == 1 else f"<{lanes} x {T}>"
-    scratch = [
-        f"  %in = alloca [{max(1, group * n_in)} x {V}], align 64",
-        f"  %out = alloca [{max(1, group * n_out)} x {V}], align 64",
-    ]
-    lines = ["entry:", *head, *scratch, *(_SAVE_FLAGS if x86 else ())]
+    take, give_back = _scratch(group * n_in * lanes * size, group * n_out * lanes * size, work * size)
+    lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *take, "entry:", *head]
     if lanes > 1:
         lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies)
     else:
@@ -263,7 +267,7 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         "  br label %one_done",
         "one_any:",
         *reads,
-        "  call void @core1(ptr %in, ptr %out, ptr %env, i64 1)",
+        "  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)",
         *writes,
         "  br label %one_done",
         "one_done:",
@@ -271,6 +275,9 @@ def _loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: i
         "  %more1 = icmp ult i64 %t1, %n",
         "  br i1 %more1, label %one, label %end",
         "end:",
+        *give_back,
+        "  br label %finish",
+        "finish:",
         *(_RESTORE_FLAGS if x86 else ()),
         "  ret void",
     ]
@@ -282,7 +289,7 @@ def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[
     lines, column = [], 0
     for i, shape in enumerate([*inputs, *outputs]):
         if i == len(inputs):
-            lines.append("  call void @core1(ptr %in, ptr %out, ptr %env, i64 1)")
+            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)")
             column = 0
         scratch = "%in" if i < len(inputs) else "%out"
         row, place = f"%pr{i}", f"%pc{i}"
@@ -351,6 +358,46 @@ done:
 """
 
 
+def _scratch(n_in: int, n_out: int, n_work: int) -> tuple[list[str], list[str]]:
+    """Lines that take %in, %out and %work of so many bytes, aligned to 64, and lines that give them back.
+
+    Where the heap has none left, the loop stores 1 in the sixth place of %env and does nothing.
+    """
+    sizes = [-(-n // 64) * 64 for n in (n_in, n_out, n_work)]
+    total = max(64, sum(sizes))
+    parts = [
+        "  %in = getelementptr i8, ptr %scratch, i64 0",
+        f"  %out = getelementptr i8, ptr %scratch, i64 {sizes[0]}",
+        f"  %work = getelementptr i8, ptr %scratch, i64 {sizes[0] + sizes[1]}",
+        "  br label %entry",
+    ]
+    if total <= STACK:
+        return [f"  %scratch = alloca [{total} x i8], align 64", *parts], []
+    take = [
+        "  %take.p = getelementptr ptr, ptr %env, i64 3",
+        "  %take = load ptr, ptr %take.p",
+        f"  %raw = call ptr %take(i64 {total + 64})",
+        "  %none = icmp eq ptr %raw, null",
+        "  br i1 %none, label %fail, label %taken",
+        "fail:",
+        "  %fail.p = getelementptr i64, ptr %env, i64 5",
+        "  store i64 1, ptr %fail.p",
+        "  br label %finish",
+        "taken:",
+        "  %raw.i = ptrtoint ptr %raw to i64",
+        "  %up = add i64 %raw.i, 63",
+        "  %aligned = and i64 %up, -64",
+        "  %scratch = inttoptr i64 %aligned to ptr",
+        *parts,
+    ]
+    give_back = [
+        "  %free.p = getelementptr ptr, ptr %env, i64 4",
+        "  %free = load ptr, ptr %free.p",
+        "  call void %free(ptr %raw)",
+    ]
+    return take, give_back
+
+
 class _Moves(NamedTuple):
     """One direction between rows and columns: its tag, the scratch memory, columns of a block, fast and general code."""
 
@@ -380,7 +427,7 @@ def _blocks(
         f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
         *_each_block(reads, "group", "compute", lanes, size, flag),
         "compute:",
-        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %env, i64 %count)",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)",
         *_each_block(writes, "compute", "g.end", lanes, size, flag),
         "g.end:",
         "  %g.next = add i64 %g, %count",

@@ -173,10 +173,13 @@ class _Image:
 
 @functools.cache
 def library_functions() -> Any:
-    """The C library's sin, cos and atan2, for what our own code leaves to it; the `env` of every kernel."""
+    """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and a place to say that
+    the heap had nothing left.
+    """
     from ctypes.util import find_library
 
     name = find_library("m") if sys.platform != "win32" else "msvcrt"
     library = ctypes.CDLL(name)
     pointers = [ctypes.cast(getattr(library, f), ctypes.c_void_p).value for f in ("sin", "cos", "atan2")]
-    return (ctypes.c_void_p * 3)(*pointers)
+    heap = [ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value for f in ("PyMem_RawMalloc", "PyMem_RawFree")]
+    return (ctypes.c_void_p * 6)(*pointers, *heap, 0)
