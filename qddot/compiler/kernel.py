@@ -73,8 +73,9 @@ class Kernel:
                 args = tuple(np.asarray(x, dtype=np.float32) for x in args)
             first = args[0]
             if _threads > 1 and isinstance(first, np.ndarray) and first.size * self._operations > _WORTH_A_THREAD:
-                return self._threaded(args, out)
-            result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+                result = self._threaded(args, out)
+            else:
+                result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
             if self._environment[5]:
                 self._environment[5] = 0
                 raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space")
