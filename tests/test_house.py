@@ -117,7 +117,7 @@ BUDGETS = {
     "robot.py": 500,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "loop.py": 460,  # one loop, written out
+    "loop.py": 500,  # one loop, written out
 }
 
 
