@@ -194,7 +194,8 @@ class Robot:
                 f"the motion of {frame!r} has only {rank} independent rows of the {len(rows)} asked for; "
                 f"choose fewer rows, or a configuration that is not singular"
             )
-        self._needs_mass()
+        if self.massless_joints:
+            raise self._no_mass()
         Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
@@ -311,12 +312,13 @@ class Robot:
 
     def _run(self, function: str, *inputs: Any, frame: str | None = None) -> Array:
         """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
-        kernel = self._kernels.get((function, frame))
+        key = function if frame is None else (function, frame)
+        kernel = self._kernels.get(key)
         if kernel is None:
             if self.nv == 0 or not self.compiled:
                 return self._eager(function, inputs, frame)
             try:
-                kernel = self._kernels[function, frame] = self.kernel(function, frame=frame)
+                kernel = self._kernels[key] = self.kernel(function, frame=frame)
             except KernelTooLargeError as error:
                 warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
                 return self._eager(function, inputs, frame)
@@ -330,15 +332,15 @@ class Robot:
 
     def _solve(self, function: str, *inputs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix."""
-        self._needs_mass()
+        if self.massless_joints:
+            raise self._no_mass()
         result = self._run(function, *inputs)
-        if np.ndim(inputs[0]) == 1 and not np.isfinite(result.flat[0] if result.size else 0.0):
-            finite = all(np.isfinite(np.asarray(x)).all() for x in inputs)
-            if finite and not np.isfinite(result).all():
-                raise SingularMassMatrixError(
-                    f"the mass matrix of robot {self.name!r} is singular in this configuration; "
-                    f"is a joint with three angles (Euler, exponential) at its singularity?"
-                )
+        single = result.size and np.ndim(inputs[0]) == 1
+        if single and not (math.isfinite(result.item(0)) and math.isfinite(result.item(-1))) and _all_finite(inputs):
+            raise SingularMassMatrixError(
+                f"the mass matrix of robot {self.name!r} is singular in this configuration; "
+                f"is a joint with three angles (Euler, exponential) at its singularity?"
+            )
         return result
 
     def _eager(self, function: str, inputs: Sequence[Any], frame: str | None) -> Array:
@@ -424,14 +426,13 @@ class Robot:
         if energy.total_mass(self.model) == 0.0:
             raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
 
-    def _needs_mass(self) -> None:
-        if self.massless_joints:
-            names = ", ".join(repr(n) for n in self.massless_joints)
-            raise SingularMassMatrixError(
-                f"robot {self.name!r} has a singular mass matrix: "
-                f"joint {names} moves nothing that has mass or inertia; "
-                f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
-            )
+    def _no_mass(self) -> SingularMassMatrixError:
+        names = ", ".join(repr(n) for n in self.massless_joints)
+        return SingularMassMatrixError(
+            f"robot {self.name!r} has a singular mass matrix: "
+            f"joint {names} moves nothing that has mass or inertia; "
+            f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
+        )
 
     @cached_property
     def massless_joints(self) -> tuple[str, ...]:
@@ -445,6 +446,10 @@ class Robot:
         slots = self.model.slots
         owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
         return tuple(self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
+
+
+def _all_finite(arrays: Sequence[Any]) -> bool:
+    return all(bool(np.isfinite(np.asarray(x)).all()) for x in arrays)
 
 
 def _batched(core: int, result: Any, *inputs: Array) -> Array:

@@ -64,15 +64,17 @@ class Kernel:
         self._keep = _UFunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
         self.ufunc = self._keep.ufunc
         self._operations = max(1, info.instructions)
+        self._one_thread = _WORTH_A_THREAD // self._operations  # numbers in the first input that are not worth a second one
+        self._single = info.dtype == "float32"
         self._environment = library_functions()
 
     def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The result for one state or a batch."""
         try:
-            if self.info.dtype == "float32":
+            if self._single:
                 args = tuple(np.asarray(x, dtype=np.float32) for x in args)
             first = args[0]
-            if _threads > 1 and isinstance(first, np.ndarray) and first.size * self._operations > _WORTH_A_THREAD:
+            if type(first) is np.ndarray and first.size > self._one_thread and _threads > 1:
                 result = self._threaded(args, out)
             else:
                 result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
