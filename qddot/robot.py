@@ -155,8 +155,8 @@ class Robot:
         if self.model.loops:
             raise self._has_loops("forward dynamics")
         if f_ext is None:
-            return self._solve("forward_dynamics", q, v, tau)
-        return self._solve("forward_dynamics_with_forces", q, v, tau, f_ext)
+            return self._solve(1, "forward_dynamics", q, v, tau)
+        return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
 
     def mass_matrix(self, q: ArrayLike) -> Array:
         """M(q), (..., nv, nv); of the spanning tree if there are loops."""
@@ -164,7 +164,7 @@ class Robot:
 
     def mass_matrix_inverse(self, q: ArrayLike) -> Array:
         """M(q)⁻¹, (..., nv, nv); of the spanning tree if there are loops."""
-        return self._solve("mass_matrix_inverse", q)
+        return self._solve(2, "mass_matrix_inverse", q)
 
     def bias_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Coriolis, centrifugal and gravity forces."""
@@ -330,13 +330,12 @@ class Robot:
             self._checked(function, kernel.names, inputs)
         return result
 
-    def _solve(self, function: str, *inputs: Any) -> Array:
-        """As `_run`, for what divides by the mass matrix."""
+    def _solve(self, axes: int, function: str, *inputs: Any) -> Array:
+        """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
         if self.massless_joints:
             raise self._no_mass()
         result = self._run(function, *inputs)
-        single = result.size and np.ndim(inputs[0]) == 1
-        if single and not (math.isfinite(result.item(0)) and math.isfinite(result.item(-1))) and _all_finite(inputs):
+        if result.ndim == axes and result.size and not math.isfinite(result.item(0)) and _all_finite(inputs):
             raise SingularMassMatrixError(
                 f"the mass matrix of robot {self.name!r} is singular in this configuration; "
                 f"is a joint with three angles (Euler, exponential) at its singularity?"
