@@ -75,7 +75,7 @@ class Joint:
         return Vector(q) + v
 
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
-        """The v with integrate(q0, v) = q1; for rotations the shorter way, so that the placement, not a count of turns, is q1's."""
+        """The v with integrate(q0, v) = q1; for rotations the shorter way, which reaches q1's placement, not its count of turns."""
         return Vector(q1) - q0
 
     def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
