@@ -75,7 +75,7 @@ class Joint:
         return Vector(q) + v
 
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
-        """The v with integrate(q0, v) = q1; for rotations the shorter way, which reaches q1's placement, not its count of turns."""
+        """The v with integrate(q0, v) = q1. Where that is a rotation it is the shorter way; turns are not counted."""
         return Vector(q1) - q0
 
     def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
