@@ -1,5 +1,5 @@
 """The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot bench FILE`,
-`qddot cache`.
+`qddot export FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
 """
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qddot import __version__, bench, cache_command, robots
+from qddot import __version__, bench, cache_command, export_command, robots
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
@@ -58,11 +58,14 @@ def _parser() -> argparse.ArgumentParser:
         ("info", _info, "Shows the tree, the masses, the joints and the findings of a robot."),
         ("check", _check, "Lists everything doubtful in a robot's file, then tests the identities of dynamics on it."),
         ("bench", _bench, "Prints how many states a second are computed of a robot on this machine."),
+        ("export", export_command.command, "Writes a function of a robot as readable C99."),
     ):
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
         sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
         sub.add_argument("--snap", action="store_true", help="set angles within 1e-5 rad of a multiple of π/2 to it")
+        if name == "export":
+            export_command.add_arguments(sub)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
     demo = command("demo", _demo, "Computes and checks the dynamics of the embedded robots.")

@@ -175,6 +175,11 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 }
 
 
+def input_shapes(model: Model, name: str) -> list[Shape]:
+    """The shape of each input of a function."""
+    return [_SIZES[x](model) for x in FUNCTIONS[name].inputs]
+
+
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
     if name not in FUNCTIONS:
@@ -204,6 +209,12 @@ def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
 
     graph, outputs, _ = trace(run, sizes)
     return straight_line(graph, outputs, sum(sizes))
+
+
+def cheapest(model: Model, name: str, method: str, **needs: Any) -> tuple[Program, str]:
+    """The program of a function by the formulation asked for, or by that with fewest operations, and its name."""
+    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    return min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
 
 
 def _with_traced_inertias(model: Model, graph: Graph) -> Model:
@@ -264,15 +275,11 @@ def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     from qddot.compiler.ops import OPS
 
     program = traced(model, name, method, **needs)
-    graph = program.graph
-    marks = iter([*graph.marks, (len(graph), "rest", 0)])
-    end, symbol, link = next(marks)
     rows: dict[tuple[str, str], Counter[str]] = {}
-    for node in program.nodes():
-        while node >= end:
-            end, symbol, link = next(marks)
+    for symbol, link, nodes in program.sections():
         row = rows.setdefault((model.link_names[link], symbol), Counter())
-        row.update(OPS[graph.ops[node]].counts)
+        for node in nodes:
+            row.update(OPS[program.graph.ops[node]].counts)
     total = program.count()
     columns = [c for c in total if total[c]]
     width = max([4, *(len(f"{link}  {symbol}") for link, symbol in rows)])
@@ -296,8 +303,7 @@ def _compile(
     from qddot.compiler import llvm
     from qddot.compiler.fuse import fused
 
-    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    plain, method = min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
+    plain, method = cheapest(model, name, method, **needs)
     program = fused(plain)
     count = len(program.nodes())
     if count > MOST_INSTRUCTIONS:

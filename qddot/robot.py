@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,9 @@ from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning,
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import stack
+
+if TYPE_CHECKING:
+    from qddot.export import CSource
 
 Array = NDArray[Any]
 
@@ -293,18 +296,45 @@ class Robot:
         return found
 
     def _compiled(self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None) -> Kernel:
-        if dtype not in ("float64", "float32"):
-            raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
+        extra = self._needs(function, method, dtype, frame)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
+        return functions.build(self.model, function, method, dtype, lanes, **extra)
+
+    def export_c(
+        self,
+        function: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        method: str = "auto",
+        dtype: str = "float64",
+        frame: str | None = None,
+        **options: Any,
+    ) -> CSource:
+        """A function as readable C99, written to `path` and a header beside it; `qddot.export.c_source` has the options."""
+        from qddot import export
+
+        extra = self._needs(function, method, dtype, frame)
+        if self.model.loops and function.startswith(("inverse_dynamics", "forward_dynamics")):
+            raise self._has_loops(function)
+        if self.massless_joints and function.startswith(("forward_dynamics", "mass_matrix_inverse")):
+            raise self._no_mass()
+        found = export.c_source(self.model, function, method=method, dtype=dtype, **options, **extra)
+        if path is not None:
+            export.write(found, path)
+        return found
+
+    def _needs(self, function: str, method: str, dtype: str, frame: str | None) -> dict[str, Any]:
+        """What else a function is to be given, if all that is asked for is there."""
+        if dtype not in ("float64", "float32"):
+            raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
         needs = functions.lookup(function, method)[0].needs
         if bool(needs) != (frame is not None):
             what = "needs frame=" if needs else "takes no frame="
             raise InputError(f"function {function!r} {what}")
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
-        extra = {} if frame is None else {"frame": self.model.frame(frame).name}
-        return functions.build(self.model, function, method, dtype, lanes, **extra)
+        return {} if frame is None else {"frame": self.model.frame(frame).name}
 
     @cached_property
     def _kernels(self) -> dict[Any, Kernel]:

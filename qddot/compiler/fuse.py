@@ -29,7 +29,12 @@ def fused(program: Program) -> Program:
     def put(op: str, *args: int) -> int:
         return new.leaf(op, *args)
 
+    marks = iter(old.marks)
+    mark = next(marks, None)
     for node in nodes:
+        while mark is not None and node >= mark[0]:
+            new.marks.append((len(new), *mark[1:]))
+            mark = next(marks, None)
         op, args = old.ops[node], old.args[node]
         if node in inside:
             continue
@@ -43,6 +48,8 @@ def fused(program: Program) -> Program:
             place[node] = _negated(new, place[args[0]]) if old.ops[args[0]] not in LEAVES else put(op, moved(args[0]))
         else:
             place[node] = put(op, *(moved(x) for x in args))
+    if mark is not None:
+        new.marks.append((len(new), *mark[1:]))
     outputs = [moved(x) for x in program.outputs]
     return straight_line(new, outputs, program.n_inputs)
 

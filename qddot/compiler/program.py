@@ -8,6 +8,7 @@ interpreter defines what a program computes; renderers are compared with it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,6 +51,25 @@ class Program:
     def nodes(self) -> list[int]:
         """The nodes that straight-line code computes, in order."""
         return [step for step in self.body if isinstance(step, int)]
+
+    def sections(self) -> Iterator[tuple[str, int, list[int]]]:
+        """Straight-line code in the stretches that each compute one symbol of one link: (symbol, link, nodes).
+
+        What comes after the last mark is the "rest" of link 0.
+        """
+        marks = iter([*self.graph.marks, (len(self.graph), "rest", 0)])
+        end, symbol, link = next(marks)
+        found: list[int] = []
+        for node in self.nodes():
+            if node >= end:
+                if found:
+                    yield symbol, link, found
+                while node >= end:
+                    end, symbol, link = next(marks)
+                found = []
+            found.append(node)
+        if found:
+            yield symbol, link, found
 
     def count(self) -> dict[str, int]:
         """Operations by kind: mul, add, div, sqrt, sincos, arctan2, other. A fused one counts as both of its parts."""

@@ -12,10 +12,10 @@ import struct
 
 LIMIT = 1e5
 
-_TWO_OVER_PI = 0.6366197723675814
-_ROUND = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
-_HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-_SIN = (
+TWO_OVER_PI = 0.6366197723675814
+ROUND = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
+HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
+SIN = (
     -0.16666666666666632,
     0.00833333333332249,
     -0.0001984126982985795,
@@ -23,7 +23,7 @@ _SIN = (
     -2.5050760253406863e-08,
     1.58969099521155e-10,
 )
-_COS = (
+COS = (
     0.0416666666666666,
     -0.001388888888887411,
     2.480158728947673e-05,
@@ -68,18 +68,18 @@ def define(lanes: int) -> str:
             last = f"%{name}{k}"
         return last
 
-    fma("shifted", "%x", c(_TWO_OVER_PI), c(_ROUND))
-    lines.append(f"  %n = fsub {V} %shifted, {c(_ROUND)}")
+    fma("shifted", "%x", c(TWO_OVER_PI), c(ROUND))
+    lines.append(f"  %n = fsub {V} %shifted, {c(ROUND)}")
     lines.append(f"  %m = fneg {V} %n")
-    fma("r1", "%m", c(_HALF_PI[0]), "%x")
-    fma("r2", "%m", c(_HALF_PI[1]), "%r1")
-    fma("r", "%m", c(_HALF_PI[2]), "%r2")
+    fma("r1", "%m", c(HALF_PI[0]), "%x")
+    fma("r2", "%m", c(HALF_PI[1]), "%r1")
+    fma("r", "%m", c(HALF_PI[2]), "%r2")
     lines.append(f"  %z = fmul {V} %r, %r")
     lines.append(f"  %zr = fmul {V} %z, %r")
-    fma("s", "%zr", polynomial("ps", _SIN), "%r")
+    fma("s", "%zr", polynomial("ps", SIN), "%r")
     lines.append(f"  %zz = fmul {V} %z, %z")
     fma("w", c(-0.5), "%z", c(1.0))
-    fma("c", "%zz", polynomial("pc", _COS), "%w")
+    fma("c", "%zz", polynomial("pc", COS), "%w")
     lines += [
         f"  %bits = bitcast {V} %shifted to {I}",
         f"  %odd = and {I} %bits, {integers(1, lanes)}",
