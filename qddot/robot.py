@@ -317,7 +317,7 @@ class Robot:
         extra = self._needs(function, method, dtype, frame)
         if self.model.loops and function.startswith(("inverse_dynamics", "forward_dynamics")):
             raise self._has_loops(function)
-        if self.massless_joints and function.startswith(("forward_dynamics", "mass_matrix_inverse")):
+        if function.startswith(("forward_dynamics", "mass_matrix_inverse")) and self.massless_joints:
             raise self._no_mass()
         found = export.c_source(self.model, function, method=method, dtype=dtype, **options, **extra)
         if path is not None:
