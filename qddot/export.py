@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qddot import functions
 from qddot.compiler import c99
@@ -94,13 +94,13 @@ def c_source(
     *,
     method: str = "auto",
     dtype: str = "float64",
+    frame: str | None = None,
     sincos: str = "own",
     fma: bool = True,
     inline: bool = False,
     name: str | None = None,
     cc: str | None = None,
     cflags: str = "",
-    **needs: Any,
 ) -> CSource:
     """The C99 source of a function of a model.
 
@@ -110,6 +110,7 @@ def c_source(
     """
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
+    needs = {} if frame is None else {"frame": frame}
     plain, method = functions.cheapest(model, function, method, **needs)
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
@@ -121,7 +122,7 @@ def c_source(
     about = ABOUT.get(function, About("out", "the result", ""))
     inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, function), strict=True)]
     output = about.output, prod(shape)
-    called = _checked_name(name) if name is not None else c_name(model.name, function, *map(str, needs.values()))
+    called = _checked_name(name) if name is not None else c_name(model.name, function, *needs.values())
     program = fused(plain) if fma else plain
 
     def label(symbol: str, link: int) -> str:

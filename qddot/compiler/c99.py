@@ -86,7 +86,7 @@ def _type(dtype: str) -> str:
 # GCC does not know the pragma, and does not contract under -std=c99; Clang does, within an expression.
 _CONTRACTION = ["#ifdef __clang__", "#pragma STDC FP_CONTRACT OFF", "#endif"]
 _EVALUATION = [
-    "#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD > 1",
+    "#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2",
     '#error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"',
     "#endif",
     "",

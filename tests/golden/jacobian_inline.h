@@ -21,7 +21,7 @@
 #include <float.h>
 #include <math.h>
 
-#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD > 1
+#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2
 #error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"
 #endif
 
