@@ -35,6 +35,7 @@ from qddot.compiler.machine import Code
 from qddot.errors import KernelTooLargeError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
+from qddot.regroup import regrouped, simplified
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
 
@@ -52,6 +53,7 @@ class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
     `needs` names what it also takes; `auto` lists the formulations of which the one with fewest operations is compiled.
+    `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
@@ -59,6 +61,7 @@ class Function(NamedTuple):
     methods: Mapping[str, Algorithm]
     needs: str = ""
     auto: tuple[str, ...] = ()
+    simplify: Callable[[Model], Model] = lambda model: model
 
 
 def homogeneous(T: Transform) -> list[Any]:
@@ -122,10 +125,10 @@ _FORWARD = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, auto=_AUTO_INVERSE),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, auto=_AUTO_INVERSE),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, auto=_AUTO_FORWARD),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, auto=_AUTO_FORWARD),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
     "mass_matrix": Function(
         ("q",),
         _square,
@@ -134,6 +137,7 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body_absolute": composite_body.mass_matrix_absolute,
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
         },
+        simplify=simplified,
     ),
     "mass_matrix_inverse": Function(
         ("q",),
@@ -143,14 +147,16 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body_factored": factorization.mass_matrix_inverse,
         },
         auto=("composite_body_factored",),
+        simplify=simplified,
     ),
     "bias_force": Function(
         ("q", "v"),
         _nv,
         {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
         auto=("newton_euler_classical", "newton_euler"),
+        simplify=simplified,
     ),
-    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}),
+    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
@@ -159,7 +165,7 @@ FUNCTIONS: dict[str, Function] = {
     "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
     "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
     "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
-    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}),
+    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
     "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
@@ -187,12 +193,14 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     return function, method, function.methods[method]
 
 
-def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
-    """The program of a function of a model."""
+def traced(model: Model, name: str, method: str, regroup: bool = True, **needs: Any) -> Program:
+    """The program of a function of a model, which is rewritten first unless `regroup` is False."""
     from qddot.compiler.expr import trace
     from qddot.compiler.program import straight_line
 
     function, _, algorithm = lookup(name, method)
+    if regroup:
+        model = function.simplify(model)
     shapes = [_SIZES[x](model) for x in function.inputs]
     sizes = [_product(s) for s in shapes]
 
@@ -234,11 +242,18 @@ def _product(shape: Shape) -> int:
 
 
 def build(
-    model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any
+    model: Model,
+    name: str,
+    method: str = "auto",
+    dtype: str = "float64",
+    lanes: int | None = None,
+    regroup: bool = True,
+    **needs: Any,
 ) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
     function = lookup(name, method)[0]
     begin = time.perf_counter()
+    needs["regroup"] = regroup
     key = _key(model, name, method, dtype, lanes, needs)
     inputs, output = [_SIZES[x](model) for x in function.inputs], function.output(model)
     stored = _unpack(default_cache().get(key))

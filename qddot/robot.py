@@ -95,6 +95,9 @@ class Robot:
     def __hash__(self) -> int:
         return hash(self.model)
 
+    def __reduce__(self) -> Any:
+        return (Robot, (self.model, self.compiled))  # kernels belong to a process
+
     def spanning_tree(self) -> Robot:
         """The same robot with its loops cut open."""
         return Robot(dataclasses.replace(self.model, loops=()), self.compiled)
@@ -279,20 +282,24 @@ class Robot:
         dtype: str = "float64",
         lanes: int | None = None,
         frame: str | None = None,
+        regroup: bool = True,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
         formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
-        the processor can). A kernel is compiled once and kept, in this process and on disk.
+        the processor can). `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is
+        compiled once and kept, in this process and on disk.
         """
-        key = (function, method, dtype, lanes, frame)
+        key = (function, method, dtype, lanes, frame, regroup)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
         return found
 
-    def _compiled(self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None) -> Kernel:
+    def _compiled(
+        self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None, regroup: bool
+    ) -> Kernel:
         if dtype not in ("float64", "float32"):
             raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
@@ -304,15 +311,23 @@ class Robot:
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
         extra = {} if frame is None else {"frame": self.model.frame(frame).name}
-        return functions.build(self.model, function, method, dtype, lanes, **extra)
+        return functions.build(self.model, function, method, dtype, lanes, regroup, **extra)
 
     @cached_property
     def _kernels(self) -> dict[Any, Kernel]:
         return {}
 
+    @cached_property
+    def _quick(self) -> dict[Any, Callable[..., Any]]:
+        """The functions for one state of kernels that have been used; they answer None for anything else."""
+        return {}
+
     def _run(self, function: str, *inputs: Any, frame: str | None = None) -> Array:
         """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
         key = function if frame is None else (function, frame)
+        quick = self._quick.get(key)
+        if quick is not None and (result := quick(*inputs)) is not None:
+            return result
         kernel = self._kernels.get(key)
         if kernel is None:
             if self.nv == 0 or not self.compiled:
@@ -322,6 +337,8 @@ class Robot:
             except KernelTooLargeError as error:
                 warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
                 return self._eager(function, inputs, frame)
+            if kernel.one_state is not None:
+                self._quick[key] = kernel.one_state
         try:
             result = kernel(*inputs)
         except InputError:
@@ -332,6 +349,9 @@ class Robot:
 
     def _solve(self, axes: int, function: str, *inputs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
+        quick = self._quick.get(function)
+        if quick is not None and (result := quick(*inputs)) is not None:
+            return result
         if self.massless_joints:
             raise self._no_mass()
         result = self._run(function, *inputs)

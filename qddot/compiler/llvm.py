@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import pack, unpack
 
-from qddot.compiler import sincos
+from qddot.compiler import call, sincos
 from qddot.compiler.loop import Shape, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
@@ -250,6 +250,8 @@ def render(
         text.append(_arctan2(width, core.V, T))
         text += core.functions
     text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86))
+    if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
+        text.append(call.render(inputs, outputs[0], work, T))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
     for suffix in suffixes:
         V = {"f64": "double", "f32": "float"}.get(
@@ -258,8 +260,8 @@ def render(
         text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
         text.append(f"declare {V} @llvm.sqrt.{suffix}({V})")
         text.append(f"declare {V} @llvm.fabs.{suffix}({V})")
-    if lanes > 1:
-        text.append(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+    for width in sorted({8, lanes} - {1}):
+        text.append(f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)")
     text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}')
     return "\n".join(text)
 
