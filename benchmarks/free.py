@@ -13,7 +13,7 @@ import qddot
 from benchmarks.cases import case
 
 CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
-STATES, ROUNDS = 4096, 41
+STATES, ROUNDS = 4096, 101
 
 
 def main() -> None:
@@ -30,20 +30,20 @@ def main() -> None:
         assert np.max(np.abs(free(q, v, a, one) - expected)) < 1e-11 * np.max(np.abs(expected))
         out = np.empty_like(expected)
         contestants = {
-            "folded": lambda: folded(q, v, a, out=out),
-            "one robot": lambda: free(q, v, a, one, out=out),
-            f"{STATES} robots": lambda: free(q, v, a, many, out=out),
+            "folded": (folded, (q, v, a)),
+            "one robot": (free, (q, v, a, one)),
+            f"{STATES} robots": (free, (q, v, a, many)),
         }
         times = {n: [] for n in contestants}
         for _ in range(ROUNDS):
-            for n, run in contestants.items():
+            for n, (kernel, inputs) in contestants.items():
                 begin = time.perf_counter()
-                run()
+                kernel(*inputs, out=out)
                 times[n].append((time.perf_counter() - begin) / STATES * 1e9)
         for n, own in times.items():
             ratios = [x / y for x, y in zip(own, times["folded"], strict=True)]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            ops = sum((folded if n == "folded" else free).info.ops.values())
+            ops = sum(contestants[n][0].info.ops.values())
             spread = "1" if n == "folded" else f"{middle:.2f} ({low:.2f}–{high:.2f})"
             print(f"| {name} | {n} | {ops} | {statistics.median(own):.0f} | {spread} |")
 

@@ -118,7 +118,7 @@ BUDGETS = {
     "robot.py": 510,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "loop.py": 500,  # one loop, written out
+    "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in
 }
 
 
