@@ -154,6 +154,8 @@ def _numbers(model: Model, kind: str, i: int) -> Sequence[Scalar]:
 
 def put(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Model:
     """The model with these values, which may be any scalars. Nothing is checked but that rotations are some."""
+    if not chosen:
+        return model
     new: dict[str, dict[int, tuple[Scalar, ...]]] = {}
     for p, value in zip(chosen, values, strict=True):
         flat, first = np.asarray(value).reshape(-1).tolist(), 0
@@ -172,10 +174,10 @@ def put(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Mod
     inertia, placement = list(model.inertia), list(model.placement)
     for i, _ in model.outward():
         own = {kind: x[i] for kind, x in new.items() if kind in _LINK and i in x}
-        inertia[i], placement[i] = _inertia(model.inertia[i], own), _placement(model.placement[i], own)
-        if own:
-            mark(tuple(inertia[i]), "inertia", i)
-            mark((placement[i].R.rows, placement[i].p), "placement", i)
+        inertia[i] = _inertia(model.inertia[i], own)
+        mark(tuple(inertia[i]), "inertia", i)
+        placement[i] = _placement(model.placement[i], own)
+        mark((placement[i].R.rows, placement[i].p), "placement", i)
     return replace(model, inertia=tuple(inertia), placement=tuple(placement), **fields)
 
 
