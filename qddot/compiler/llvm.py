@@ -138,7 +138,8 @@ class _Core:
                 lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
                 lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
         body = "\n".join(lines)
-        pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env, ptr %ahead"
+        pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
+        pointers += ", ptr %ahead" if self.ahead else ""
         return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
     def _operation(self, n: int, op: str, args: list[str]) -> list[str]:
@@ -176,11 +177,11 @@ class _Core:
         return f"%sc{n}"
 
     def _driver(self, chunks: int) -> str:
-        """`core(in, out, work, env, count, ahead, step)`: sines and cosines of inputs, then one chunk after another for
-        `count` blocks.
+        """`core(in, out, work, env, count)`: sines and cosines of inputs, then one chunk after another for `count` blocks.
 
-        A chunk does all blocks before the next one begins, so that its instructions are fetched once for them. Between its
-        operations it asks for the memory at `ahead`, `step` bytes further for each block.
+        A chunk does all blocks before the next one begins, so that its instructions are fetched once for them. Where an
+        input is wide there are two arguments more, and a chunk asks between its operations for the memory at `ahead`,
+        `step` bytes further for each block.
         """
         V, L, n_angles = self.V, self.lanes, len(self.angles)
         sizes = {"in": self.program.n_inputs, "sc": 2 * n_angles, "mem": len(self.slots), "out": len(self.program.outputs)}
@@ -189,14 +190,13 @@ class _Core:
         lines = ["entry:"]
         lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
         lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
+        pointers = "ptr %in.p{t}, ptr %sc.p{t}, ptr %mem.p{t}, ptr %out.p{t}, ptr %env"
+        move = []
+        if self.ahead:
+            pointers += ", ptr %ahead.p{t}"
+            move = ["  %ahead.o{t} = mul i64 %j{t}, %step", "  %ahead.p{t} = getelementptr i8, ptr %ahead, i64 %ahead.o{t}"]
         steps = ([self._angles()] if n_angles else []) + [
-            [
-                f"  %ahead.o{k} = mul i64 %j{{t}}, %step",
-                f"  %ahead.p{k} = getelementptr i8, ptr %ahead, i64 %ahead.o{k}",
-                f"  call void @chunk{L}_{k}"
-                f"(ptr %in.p{{t}}, ptr %sc.p{{t}}, ptr %mem.p{{t}}, ptr %out.p{{t}}, ptr %env, ptr %ahead.p{k})",
-            ]
-            for k in range(chunks)
+            [*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)
         ]
         before = "entry"
         for t, step in enumerate(steps):
@@ -213,7 +213,8 @@ class _Core:
             ]
             before = f"done{t}"
         body = "\n".join(lines)
-        parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count, ptr %ahead, i64 %step"
+        parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count"
+        parameters += ", ptr %ahead, i64 %step" if self.ahead else ""
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:

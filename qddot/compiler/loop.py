@@ -283,7 +283,7 @@ def _loop(
         "  br label %one_done",
         "one_any:",
         *reads,
-        "  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1, ptr %in, i64 0)",
+        "  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)",
         *writes,
         "  br label %one_done",
         "one_done:",
@@ -305,7 +305,7 @@ def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[
     lines, column = [], 0
     for i, shape in enumerate([*inputs, *outputs]):
         if i == len(inputs):
-            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1, ptr %in, i64 0)")
+            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)")
             column = 0
         scratch = "%in" if i < len(inputs) else "%out"
         row, place = f"%pr{i}", f"%pc{i}"
@@ -443,8 +443,7 @@ def _blocks(
         f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
         *_each_block(reads, "group", "compute", lanes, size, flag),
         "compute:",
-        *_ahead(_wide(inputs), lanes),
-        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count, ptr %ahead, i64 %ahead.step)",
+        *_compute(_wide(inputs), lanes),
         *_each_block(writes, "compute", "g.end", lanes, size, flag),
         "g.end:",
         "  %g.next = add i64 %g, %count",
@@ -455,15 +454,18 @@ def _blocks(
     ]
 
 
-def _ahead(wide: int | None, lanes: int) -> list[str]:
-    """Lines that compute where the next group's rows of the wide input begin; memory at hand where there are none."""
+def _compute(wide: int | None, lanes: int) -> list[str]:
+    """Calls the core, and tells it where the next rows of a wide input begin; memory at hand where all are the same."""
+    if wide is None:
+        return [f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)"]
     return [
-        f"  %ahead.step = mul i64 {0 if wide is None else f'%s{wide}'}, {lanes}",
+        f"  %ahead.step = mul i64 %s{wide}, {lanes}",
         "  %ahead.group = add i64 %g, %count",
         "  %ahead.o = mul i64 %ahead.group, %ahead.step",
-        f"  %ahead.rows = getelementptr i8, ptr {'%in' if wide is None else f'%a{wide}'}, i64 %ahead.o",
+        f"  %ahead.rows = getelementptr i8, ptr %a{wide}, i64 %ahead.o",
         "  %ahead.none = icmp eq i64 %ahead.step, 0",
         "  %ahead = select i1 %ahead.none, ptr %in, ptr %ahead.rows",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count, ptr %ahead, i64 %ahead.step)",
     ]
 
 
