@@ -11,12 +11,14 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
     classical,
@@ -193,25 +195,37 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     return function, method, function.methods[method]
 
 
-def traced(model: Model, name: str, method: str, regroup: bool = True, **needs: Any) -> Program:
-    """The program of a function of a model, which is rewritten first unless `regroup` is False."""
+def traced(
+    model: Model, name: str, method: str, *, regroup: bool = True, free: Sequence[str] = (), **needs: Any
+) -> Program:
+    """The program of a function of a model; after the function's own inputs come the parameters that are free.
+
+    The model is rewritten first unless `regroup` is False or the links it has are not known yet.
+    """
     from qddot.compiler.expr import trace
     from qddot.compiler.program import straight_line
 
     function, _, algorithm = lookup(name, method)
-    if regroup:
+    chosen, own = parameters.parameters(model, free), len(function.inputs)
+    if regroup and not any(p.of_links for p in chosen):
         model = function.simplify(model)
-    shapes = [_SIZES[x](model) for x in function.inputs]
-    sizes = [_product(s) for s in shapes]
+    shapes = _input_shapes(model, function, free)
+    sizes = [prod(s) for s in shapes]
 
     def run(*vectors: Any) -> Any:
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        return algorithm(_with_traced_inertias(model, vectors[0][0].graph), *arrays, **needs)
+        filled = parameters.put(model, chosen, arrays[own:])
+        return algorithm(_with_traced_inertias(filled, vectors[0][0].graph), *arrays[:own], **needs)
 
     graph, outputs, _ = trace(run, sizes)
     return straight_line(graph, outputs, sum(sizes))
+
+
+def _input_shapes(model: Model, function: Function, free: Sequence[str]) -> list[Shape]:
+    own = [_SIZES[x](model) for x in function.inputs]
+    return own + [p.shape for p in parameters.parameters(model, free)]
 
 
 def _with_traced_inertias(model: Model, graph: Graph) -> Model:
@@ -219,7 +233,7 @@ def _with_traced_inertias(model: Model, graph: Graph) -> Model:
     from qddot.compiler.expr import Expr
 
     def traced(x: Any) -> Any:
-        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.const(x))
+        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.node_of(x))
 
     return replace(model, inertia=tuple(Inertia(*traced(tuple(I))) for I in model.inertia))
 
@@ -234,28 +248,23 @@ def _guard_quaternions(model: Model, q: Any) -> None:
             q[last] = where(less(off * off, UNIT_QUATERNION_TOLERANCE**2), w, math.nan)
 
 
-def _product(shape: Shape) -> int:
-    out = 1
-    for n in shape:
-        out *= n
-    return out
-
-
 def build(
     model: Model,
     name: str,
     method: str = "auto",
     dtype: str = "float64",
     lanes: int | None = None,
+    *,
     regroup: bool = True,
+    free: Sequence[str] = (),
     **needs: Any,
 ) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
     function = lookup(name, method)[0]
     begin = time.perf_counter()
-    needs["regroup"] = regroup
+    needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
     key = _key(model, name, method, dtype, lanes, needs)
-    inputs, output = [_SIZES[x](model) for x in function.inputs], function.output(model)
+    inputs, output = _input_shapes(model, function, free), function.output(model)
     stored = _unpack(default_cache().get(key))
     cached = stored is not None
     if stored is None:
@@ -269,9 +278,11 @@ def build(
         code_bytes=len(data),
         compile_seconds=time.perf_counter() - begin,
         cached=cached,
+        free=tuple(free),
         **facts,
     )
-    return Kernel(Code(data), function.inputs, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
+    names = (*function.inputs, *free)
+    return Kernel(Code(data), names, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
 
 
 def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:

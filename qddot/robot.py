@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import functions
+from qddot import functions, parameters
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
@@ -272,6 +272,16 @@ class Robot:
         """The mass of the moving links."""
         return float(energy.total_mass(self.model))
 
+    # ---- parameters
+
+    def parameters(self, name: str) -> Array:
+        """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
+        return parameters.present(self.model, name)
+
+    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
+        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
+        return Robot(parameters.changed(self.model, values), self.compiled)
+
     # ---- kernels
 
     def kernel(
@@ -282,23 +292,33 @@ class Robot:
         dtype: str = "float64",
         lanes: int | None = None,
         frame: str | None = None,
+        free: Sequence[str] = (),
         regroup: bool = True,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
         formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
-        the processor can). `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is
-        compiled once and kept, in this process and on disk.
+        the processor can). `free` names parameters (docs/parameters.md) that the kernel takes as inputs after the
+        others, each with batch axes of its own. `regroup=False` leaves inertias and frames as the file has them, for
+        comparison. A kernel is compiled once and kept, in this process and on disk.
         """
-        key = (function, method, dtype, lanes, frame, regroup)
+        free = (free,) if isinstance(free, str) else tuple(free)
+        key = (function, method, dtype, lanes, frame, regroup, free)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
         return found
 
     def _compiled(
-        self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None, regroup: bool
+        self,
+        function: str,
+        method: str,
+        dtype: str,
+        lanes: int | None,
+        frame: str | None,
+        regroup: bool,
+        free: Sequence[str],
     ) -> Kernel:
         if dtype not in ("float64", "float32"):
             raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
@@ -311,7 +331,7 @@ class Robot:
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
         extra = {} if frame is None else {"frame": self.model.frame(frame).name}
-        return functions.build(self.model, function, method, dtype, lanes, regroup, **extra)
+        return functions.build(self.model, function, method, dtype, lanes, regroup=regroup, free=free, **extra)
 
     @cached_property
     def _kernels(self) -> dict[Any, Kernel]:

@@ -28,13 +28,14 @@ MAY_IMPORT = {
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
+    "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
-    "functions": {"algorithms", "compiler", "model", "regroup", "joints", "spatial", "scalars", "errors"},
-    "robot": {"functions", "algorithms", "compiler", "formats", "model", "joints", "errors", "scalars"},
+    "functions": {"algorithms", "compiler", "parameters", "regroup", "model", "joints", "spatial", "scalars", "errors"},
+    "robot": {"functions", "parameters", "algorithms", "compiler", "formats", "model", "joints", "errors", "scalars"},
     "loading": {"robot", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
     "cache_command": {"compiler", "errors"},
@@ -118,7 +119,7 @@ BUDGETS = {
     "robot.py": 560,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "loop.py": 500,  # one loop, written out
+    "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in
 }
 
 

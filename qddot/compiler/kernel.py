@@ -36,7 +36,7 @@ _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of 
 
 @dataclass(frozen=True)
 class Info:
-    """What a kernel is: its operations by kind, how it was made, how large it is."""
+    """What a kernel is: its operations by kind, how it was made, how large it is, which parameters it takes as inputs."""
 
     function: str
     method: str
@@ -48,6 +48,7 @@ class Info:
     code_bytes: int
     compile_seconds: float
     cached: bool
+    free: tuple[str, ...] = ()
 
 
 class Kernel:
@@ -147,7 +148,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         i = self.info
-        return f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions>"
+        free = f", free {', '.join(i.free)}" if i.free else ""
+        return (
+            f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"
+        )
 
 
 def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:
