@@ -26,6 +26,7 @@ from qddot.spatial import (
     Motion,
     Transform,
     ad,
+    force,
     zero_force,
     zero_motion,
 )
@@ -72,16 +73,39 @@ class Matrix(tuple[Vector, ...]):
     def add_diagonal(self, d: Sequence[Scalar]) -> Matrix:
         return Matrix(Vector(x + d[r] if r == c else x for c, x in enumerate(row)) for r, row in enumerate(self))
 
-    def inverse(self) -> Matrix:
-        """Of a symmetric positive definite matrix, by elimination without pivoting: nothing branches on a value."""
-        rows = [[*row, *(1.0 if c == r else 0.0 for c in range(len(self)))] for r, row in enumerate(self)]
-        for k, pivot_row in enumerate(rows):
-            reciprocal = 1.0 / pivot_row[k]
-            rows[k] = [x * reciprocal for x in pivot_row]
-            for r, row in enumerate(rows):
-                if r != k:
-                    rows[r] = [x - row[k] * y for x, y in zip(row, rows[k], strict=True)]
-        return Matrix(Vector(row[len(self) :]) for row in rows)
+    def inverse(self) -> Inverse:
+        """Of a symmetric positive definite matrix."""
+        return Inverse(self)
+
+
+class Inverse:
+    """The inverse of a symmetric positive definite matrix, ready to be applied: A = L D Lᵀ without pivoting, so that
+    nothing branches on a value.
+    """
+
+    __slots__ = ("lower", "reciprocal")
+
+    def __init__(self, A: Matrix) -> None:
+        rows, n = [list(row) for row in A], len(A)
+        self.lower: list[list[Scalar]] = [[0.0] * n for _ in A]
+        self.reciprocal: list[Scalar] = []
+        for k in range(n):
+            self.reciprocal.append(1.0 / rows[k][k])
+            for r in range(k + 1, n):
+                self.lower[r][k] = rows[r][k] * self.reciprocal[k]
+                for c in range(k + 1, r + 1):
+                    rows[r][c] = rows[r][c] - self.lower[r][k] * rows[c][k]
+
+    def __matmul__(self, b: Sequence[Scalar]) -> Vector:
+        x, n = list(b), len(self.reciprocal)
+        for k in range(n):
+            for r in range(k + 1, n):
+                x[r] = x[r] - self.lower[r][k] * x[k]
+        for k in reversed(range(n)):
+            x[k] = x[k] * self.reciprocal[k]
+            for r in range(k + 1, n):
+                x[k] = x[k] - self.lower[r][k] * x[r]
+        return Vector(x)
 
 
 class Motions(tuple[Motion, ...]):
@@ -130,9 +154,10 @@ class Forces(tuple[Force, ...]):
         """Uᵀ V."""
         return Vector(V.dot(F) for F in self)
 
-    def times(self, Psi: Matrix) -> Forces:
-        """U Ψ."""
-        return Forces(self @ column for column in Psi.T)
+    def times(self, Psi: Inverse) -> Forces:
+        """U Ψ, row by row."""
+        rows = zip(*(F.components for F in self), strict=True)
+        return Forces(force(column) for column in zip(*(Psi @ row for row in rows), strict=True))
 
 
 def sum_motions(terms: Iterable[Motion]) -> Motion:
@@ -166,7 +191,7 @@ def ad_columns(V: Motion, S: Motions) -> Motions:
     return Motions(ad(V, s) for s in S)
 
 
-def without(G: ArticulatedInertia, U: Forces, Psi: Matrix) -> ArticulatedInertia:
+def without(G: ArticulatedInertia, U: Forces, Psi: Inverse) -> ArticulatedInertia:
     """𝓘̂ - U Ψ Uᵀ: what is left when the joint is free to yield. Kim Table 3, Π_i."""
     I, H, M = G
     for F, W in zip(U, U.times(Psi), strict=True):

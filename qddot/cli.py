@@ -20,7 +20,7 @@ from qddot import __version__, bench, cache_command, export_command, robots
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
-from qddot.loading import load
+from qddot.loading import PRINTED, load
 from qddot.robot import Robot
 
 Item = TypeVar("Item")
@@ -63,7 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
         sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
-        sub.add_argument("--snap", action="store_true", help="set angles within 1e-5 rad of a multiple of π/2 to it")
+        sub.add_argument(
+            "--snap",
+            action="store_const",
+            const=True,
+            default=PRINTED,
+            help="set angles within 1e-5 rad of a multiple of π/2 to it",
+        )
         if name == "export":
             export_command.add_arguments(sub)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")

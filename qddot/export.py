@@ -120,7 +120,7 @@ def c_source(
         )
     known, shape = functions.FUNCTIONS[function], functions.FUNCTIONS[function].output(model)
     about = ABOUT.get(function, About("out", "the result", ""))
-    inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, function), strict=True)]
+    inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, known), strict=True)]
     output = about.output, prod(shape)
     called = _checked_name(name) if name is not None else c_name(model.name, function, *needs.values())
     program = fused(plain) if fma else plain

@@ -11,12 +11,14 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
     classical,
@@ -35,6 +37,7 @@ from qddot.compiler.machine import Code
 from qddot.errors import KernelTooLargeError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
+from qddot.regroup import regrouped, simplified
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
 
@@ -52,6 +55,7 @@ class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
     `needs` names what it also takes; `auto` lists the formulations of which the one with fewest operations is compiled.
+    `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
@@ -59,6 +63,7 @@ class Function(NamedTuple):
     methods: Mapping[str, Algorithm]
     needs: str = ""
     auto: tuple[str, ...] = ()
+    simplify: Callable[[Model], Model] = lambda model: model
 
 
 def homogeneous(T: Transform) -> list[Any]:
@@ -122,10 +127,10 @@ _FORWARD = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, auto=_AUTO_INVERSE),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, auto=_AUTO_INVERSE),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, auto=_AUTO_FORWARD),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, auto=_AUTO_FORWARD),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
     "mass_matrix": Function(
         ("q",),
         _square,
@@ -134,6 +139,7 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body_absolute": composite_body.mass_matrix_absolute,
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
         },
+        simplify=simplified,
     ),
     "mass_matrix_inverse": Function(
         ("q",),
@@ -143,14 +149,16 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body_factored": factorization.mass_matrix_inverse,
         },
         auto=("composite_body_factored",),
+        simplify=simplified,
     ),
     "bias_force": Function(
         ("q", "v"),
         _nv,
         {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
         auto=("newton_euler_classical", "newton_euler"),
+        simplify=simplified,
     ),
-    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}),
+    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
@@ -159,7 +167,7 @@ FUNCTIONS: dict[str, Function] = {
     "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
     "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
     "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
-    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}),
+    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
     "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
@@ -175,11 +183,6 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 }
 
 
-def input_shapes(model: Model, name: str) -> list[Shape]:
-    """The shape of each input of a function."""
-    return [_SIZES[x](model) for x in FUNCTIONS[name].inputs]
-
-
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
     if name not in FUNCTIONS:
@@ -192,23 +195,38 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     return function, method, function.methods[method]
 
 
-def traced(model: Model, name: str, method: str, **needs: Any) -> Program:
-    """The program of a function of a model."""
+def traced(
+    model: Model, name: str, method: str, *, regroup: bool = True, free: Sequence[str] = (), **needs: Any
+) -> Program:
+    """The program of a function of a model; after the function's own inputs come the parameters that are free.
+
+    The model is rewritten first unless `regroup` is False or the links it has are not known yet.
+    """
     from qddot.compiler.expr import trace
     from qddot.compiler.program import straight_line
 
     function, _, algorithm = lookup(name, method)
-    shapes = [_SIZES[x](model) for x in function.inputs]
-    sizes = [_product(s) for s in shapes]
+    chosen, own = parameters.parameters(model, free), len(function.inputs)
+    if regroup and not any(p.of_links for p in chosen):
+        model = function.simplify(model)
+    shapes = input_shapes(model, function, free)
+    sizes = [prod(s) for s in shapes]
 
     def run(*vectors: Any) -> Any:
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        return algorithm(_with_traced_inertias(model, vectors[0][0].graph), *arrays, **needs)
+        filled = parameters.put(model, chosen, arrays[own:])
+        return algorithm(_with_traced_inertias(filled, vectors[0][0].graph), *arrays[:own], **needs)
 
     graph, outputs, _ = trace(run, sizes)
     return straight_line(graph, outputs, sum(sizes))
+
+
+def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
+    """The shape of each input of a function, free parameters last."""
+    own = [_SIZES[x](model) for x in function.inputs]
+    return own + [p.shape for p in parameters.parameters(model, free)]
 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> tuple[Program, str]:
@@ -222,7 +240,7 @@ def _with_traced_inertias(model: Model, graph: Graph) -> Model:
     from qddot.compiler.expr import Expr
 
     def traced(x: Any) -> Any:
-        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.const(x))
+        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.node_of(x))
 
     return replace(model, inertia=tuple(Inertia(*traced(tuple(I))) for I in model.inertia))
 
@@ -237,21 +255,23 @@ def _guard_quaternions(model: Model, q: Any) -> None:
             q[last] = where(less(off * off, UNIT_QUATERNION_TOLERANCE**2), w, math.nan)
 
 
-def _product(shape: Shape) -> int:
-    out = 1
-    for n in shape:
-        out *= n
-    return out
-
-
 def build(
-    model: Model, name: str, method: str = "auto", dtype: str = "float64", lanes: int | None = None, **needs: Any
+    model: Model,
+    name: str,
+    method: str = "auto",
+    dtype: str = "float64",
+    lanes: int | None = None,
+    *,
+    regroup: bool = True,
+    free: Sequence[str] = (),
+    **needs: Any,
 ) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
     function = lookup(name, method)[0]
     begin = time.perf_counter()
+    needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
     key = _key(model, name, method, dtype, lanes, needs)
-    inputs, output = [_SIZES[x](model) for x in function.inputs], function.output(model)
+    inputs, output = input_shapes(model, function, free), function.output(model)
     stored = _unpack(default_cache().get(key))
     cached = stored is not None
     if stored is None:
@@ -265,9 +285,11 @@ def build(
         code_bytes=len(data),
         compile_seconds=time.perf_counter() - begin,
         cached=cached,
+        free=tuple(free),
         **facts,
     )
-    return Kernel(Code(data), function.inputs, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
+    names = (*function.inputs, *free)
+    return Kernel(Code(data), names, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
 
 
 def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:

@@ -22,6 +22,7 @@ from qddot.rotation import (
     EYE,
     ZERO,
     AxisRotation,
+    Mat,
     Quaternion,
     Rotation,
     Vec,
@@ -33,19 +34,24 @@ from qddot.rotation import (
     exp_derivatives,
     exp_rotation,
     log_quaternion,
+    mat_sub,
+    mat_vec,
+    outer,
     quaternion_conjugate,
     quaternion_exp,
     quaternion_product,
     quaternion_rotation,
     quaternion_unit,
     scale,
+    scaled_eye,
     sub,
     transpose,
 )
 from qddot.scalars import Scalar, arctan2, cos, sin
-from qddot.spatial import Motion, Transform, exp, log, zero_motion
+from qddot.spatial import Inertia, Motion, Transform, exp, log, zero_inertia, zero_motion
 
 X, Y, Z = EYE
+_NOTHING = (ZERO, ZERO, ZERO)
 
 
 class Joint:
@@ -82,6 +88,10 @@ class Joint:
         """How far a spring at rest at q0 is stretched at q."""
         return self.difference(q0, q)
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        """A part K of the child's inertia that the parent may carry instead: K S = 0, and T(q) does not change it."""
+        return zero_inertia()
+
     def neutral(self) -> tuple[float, ...]:
         return (0.0,) * self.nq
 
@@ -111,6 +121,9 @@ class Fixed(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions()
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        return G
+
 
 @dataclass(frozen=True)
 class Revolute(Joint):
@@ -126,6 +139,9 @@ class Revolute(Joint):
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, ZERO),))
+
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(G.m, scale(dot(self.axis, G.h), self.axis), _across(self.axis, G.I))
 
     def random(self, rng: np.random.Generator) -> tuple[float, ...]:
         return (float(rng.uniform(-math.pi, math.pi)),)
@@ -145,6 +161,9 @@ class Prismatic(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(ZERO, self.axis),))
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(0.0, ZERO, G.I)
+
 
 @dataclass(frozen=True)
 class Helical(Joint):
@@ -162,6 +181,9 @@ class Helical(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, scale(self.pitch, self.axis)),))
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Revolute(self.axis).unmoved(G) if self.pitch == 0.0 else Inertia(0.0, ZERO, _across(self.axis, G.I))
+
 
 @dataclass(frozen=True)
 class Cylindrical(Joint):
@@ -177,6 +199,9 @@ class Cylindrical(Joint):
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, ZERO), Motion(ZERO, self.axis)))
+
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(0.0, ZERO, _across(self.axis, G.I))
 
 
 class _Varying(Joint):
@@ -209,6 +234,9 @@ class _RotationSequence(_Varying):
             back = axis_angle(a, angle).T
             columns = [*(back @ c for c in columns), a]
         return Motions(Motion(c, ZERO) for c in columns)
+
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(G.m, ZERO, _NOTHING)
 
     def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
         w, b = ZERO, ZERO
@@ -269,6 +297,9 @@ class SphericalExponential(_Varying):
             columns.append(Motion(add(sub(e, scale(b, turned)), scale(c, cross(r, turned))), ZERO))
         return Motions(columns)
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(G.m, ZERO, _NOTHING)
+
     def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
         r, u = _vec(q), _vec(v)
         _, _, c = exp_coefficients(dot(r, r))
@@ -291,6 +322,9 @@ class Spherical(Joint):
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(e, ZERO) for e in EYE)
+
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(G.m, ZERO, _NOTHING)
 
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(quaternion_product(_quaternion(q), quaternion_exp(_vec(v)))))
@@ -322,6 +356,9 @@ class Translational(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(ZERO, e) for e in EYE)
 
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(0.0, ZERO, G.I)
+
 
 @dataclass(frozen=True)
 class Planar(Joint):
@@ -352,6 +389,9 @@ class Planar(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         e, f = self.basis
         return Motions((Motion(ZERO, e), Motion(ZERO, f), Motion(self.axis, ZERO)))
+
+    def unmoved(self, G: Inertia) -> Inertia:
+        return Inertia(0.0, ZERO, _across(self.axis, G.I))
 
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         step = exp(Motion((0.0, 0.0, v[2]), (v[0], v[1], 0.0)))
@@ -442,6 +482,12 @@ class Own(_Varying):
             turned = [Rotation(transpose(R)) @ c for c in transpose(dR)]  # the columns of Rᵀ dR = [w]
             columns.append(Motion((turned[1][2], turned[2][0], turned[0][1]), Rotation(transpose(R)) @ _slope(T.p)))
         return Motions(columns)
+
+
+def _across(n: Vec, I: Mat) -> Mat:
+    """J (1 - n nᵀ), unmoved by a rotation about n: with J = ∫ (r·n)² dm nothing is left of that."""
+    J = 0.5 * (I[0][0] + I[1][1] + I[2][2]) - dot(n, mat_vec(I, n))
+    return mat_sub(scaled_eye(J), outer(scale(J, n), n))
 
 
 def _value(x: Any) -> Any:

@@ -24,20 +24,24 @@ class Builder(build.Builder):
         return Robot(self.model())
 
 
+PRINTED = 1e-11  # radians: what a π/2 of twelve digits misses, and nobody's design
+
+
 def load(
     source: str | os.PathLike[str],
     *,
     floating_base: bool = False,
     package_dirs: Sequence[str] = (),
     passive_forces: bool = True,
-    snap: bool | float = False,
+    snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Robot:
     """A robot from a file (URDF, MJCF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
     `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
-    leaves out joint damping, friction and springs; `snap` sets angles within 1e-5 (or that many) radians of a multiple
-    of π/2 to it and reports each; `own_joints` gives the functions of a saved robot's own joints.
+    leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
+    and reports each: by default those of a π/2 printed with twelve digits, with True those within 1e-5, with False none;
+    `own_joints` gives the functions of a saved robot's own joints.
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     model = _read(source, floating_base, package_dirs, tolerance, own_joints)

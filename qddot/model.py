@@ -150,8 +150,9 @@ class Model:
     def is_loose(self, i: int) -> bool:
         """Whether joint i has all six freedoms and no rotor: then only its own force passes through it, and nothing of
         the inertia behind it, which the general formula would find by subtracting equal numbers (errata, section 7).
+        A rotor that is not known yet counts as one.
         """
-        return self.joint[i].nv == 6 and not any(self.armature[i])
+        return self.joint[i].nv == 6 and all(isinstance(x, float) and x == 0.0 for x in self.armature[i])
 
     def coordinates(self, q: Any) -> Coordinates:
         return Coordinates(self.slots, q)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import functions
+from qddot import functions, parameters
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
@@ -97,6 +97,9 @@ class Robot:
 
     def __hash__(self) -> int:
         return hash(self.model)
+
+    def __reduce__(self) -> Any:
+        return (Robot, (self.model, self.compiled))  # kernels belong to a process
 
     def spanning_tree(self) -> Robot:
         """The same robot with its loops cut open."""
@@ -272,6 +275,16 @@ class Robot:
         """The mass of the moving links."""
         return float(energy.total_mass(self.model))
 
+    # ---- parameters
+
+    def parameters(self, name: str) -> Array:
+        """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
+        return parameters.present(self.model, name)
+
+    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
+        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
+        return Robot(parameters.changed(self.model, values), self.compiled)
+
     # ---- kernels
 
     def kernel(
@@ -282,24 +295,38 @@ class Robot:
         dtype: str = "float64",
         lanes: int | None = None,
         frame: str | None = None,
+        free: Sequence[str] = (),
+        regroup: bool = True,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
         formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
-        the processor can). A kernel is compiled once and kept, in this process and on disk.
+        the processor can). `free` names parameters (docs/parameters.md) that the kernel takes as inputs after the
+        others, each with batch axes of its own. `regroup=False` leaves inertias and frames as the file has them, for
+        comparison. A kernel is compiled once and kept, in this process and on disk.
         """
-        key = (function, method, dtype, lanes, frame)
+        free = (free,) if isinstance(free, str) else tuple(free)
+        key = (function, method, dtype, lanes, frame, regroup, free)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
         return found
 
-    def _compiled(self, function: str, method: str, dtype: str, lanes: int | None, frame: str | None) -> Kernel:
+    def _compiled(
+        self,
+        function: str,
+        method: str,
+        dtype: str,
+        lanes: int | None,
+        frame: str | None,
+        regroup: bool,
+        free: Sequence[str],
+    ) -> Kernel:
         extra = self._needs(function, method, dtype, frame)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
-        return functions.build(self.model, function, method, dtype, lanes, **extra)
+        return functions.build(self.model, function, method, dtype, lanes, regroup=regroup, free=free, **extra)
 
     def export_c(
         self,
@@ -340,9 +367,17 @@ class Robot:
     def _kernels(self) -> dict[Any, Kernel]:
         return {}
 
+    @cached_property
+    def _quick(self) -> dict[Any, Callable[..., Any]]:
+        """The functions for one state of kernels that have been used; they answer None for anything else."""
+        return {}
+
     def _run(self, function: str, *inputs: Any, frame: str | None = None) -> Array:
         """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
         key = function if frame is None else (function, frame)
+        quick = self._quick.get(key)
+        if quick is not None and (result := quick(*inputs)) is not None:
+            return result
         kernel = self._kernels.get(key)
         if kernel is None:
             if self.nv == 0 or not self.compiled:
@@ -352,6 +387,8 @@ class Robot:
             except KernelTooLargeError as error:
                 warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
                 return self._eager(function, inputs, frame)
+            if kernel.one_state is not None:
+                self._quick[key] = kernel.one_state
         try:
             result = kernel(*inputs)
         except InputError:
@@ -362,6 +399,9 @@ class Robot:
 
     def _solve(self, axes: int, function: str, *inputs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
+        quick = self._quick.get(function)
+        if quick is not None and (result := quick(*inputs)) is not None:
+            return result
         if self.massless_joints:
             raise self._no_mass()
         result = self._run(function, *inputs)

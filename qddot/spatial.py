@@ -101,7 +101,8 @@ class Product(Transform):
     __slots__ = ("parts",)
 
     def __init__(self, *factors: Transform) -> None:
-        self.parts = tuple(f for f in factors if f.R is not IDENTITY or f.p is not ZERO)  # type: ignore[misc]
+        parts = (part for f in factors for part in f.parts)
+        self.parts = tuple(f for f in parts if f.R is not IDENTITY or f.p is not ZERO)  # type: ignore[misc]
 
     @property
     def R(self) -> Rotation:  # type: ignore[override]
@@ -257,6 +258,13 @@ def inertia_from(m: Scalar, c: Vec, I_c: Mat, R: Rotation = IDENTITY) -> Inertia
     """Kim (22): from mass, centre of mass, and the inertia about it in axes R."""
     h = scale(m, c)
     return Inertia(m, h, mat_add(R.similar(I_c), mat_mat(skew(h), transpose(skew(c)))))
+
+
+def second_moments(G: Inertia) -> Mat:
+    """P = ∫ r rᵀ dm, which has I = tr P 1 - P."""
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = G.I
+    half = 0.5 * (xx + yy + zz)
+    return ((half - xx, -xy, -xz), (-xy, half - yy, -yz), (-xz, -yz, half - zz))
 
 
 def inertia_seen(T: Transform, G: Inertia) -> Inertia:

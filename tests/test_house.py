@@ -27,14 +27,27 @@ MAY_IMPORT = {
     "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
+    "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
+    "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
-    "functions": {"algorithms", "compiler", "model", "joints", "spatial", "scalars", "errors"},
+    "functions": {"algorithms", "compiler", "parameters", "regroup", "model", "joints", "spatial", "scalars", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
-    "robot": {"export", "functions", "algorithms", "compiler", "formats", "model", "joints", "errors", "scalars"},
+    "robot": {
+        "export",
+        "functions",
+        "parameters",
+        "algorithms",
+        "compiler",
+        "formats",
+        "model",
+        "joints",
+        "errors",
+        "scalars",
+    },
     "loading": {"robot", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
     "cache_command": {"compiler", "errors"},
@@ -114,12 +127,12 @@ def test_algorithms_cite_their_source(path):
 
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
-    "joints.py": 500,  # thirteen kinds that are read side by side
+    "joints.py": 540,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 540,  # one short method a function, all alike
+    "robot.py": 580,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "loop.py": 500,  # one loop, written out
+    "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in
 }
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from qddot.algorithms import articulated_coupled
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Ad_columns, Forces, Matrix, Motions, apply, without
+from qddot.blocks import Ad_columns, Forces, Inverse, Motions, apply, without
 from qddot.model import Model
 from qddot.spatial import (
     Ad,
@@ -40,7 +40,6 @@ from qddot.spatial import (
     articulated,
     articulated_seen,
     inertia_seen,
-    zero_articulated,
     zero_motion,
 )
 
@@ -58,24 +57,25 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ v[i]
         eta[i] = ad(V[i], S[i] @ v[i]) + Sdot_v[i]
         B[i] = -1.0 * ad_T(V[i], model.inertia[i] @ V[i]) - F_ext[i]
-    return accelerations(model, T, S, eta, B, tau)
+    return accelerations(model, T, S, eta, B, tau, model.base_acceleration)
 
 
 def accelerations(
-    model: Model, T: list[Transform], S: list[Motions], eta: list[Motion], B: list[Force], tau: Any
+    model: Model, T: list[Transform], S: list[Motions], eta: list[Motion], B: list[Force], tau: Any, base: Motion
 ) -> NDArray[Any]:
-    """q̈ from what velocities cause, η_i and B_i: the second and third loop of Kim's Table 3."""
+    """q̈ from what velocities cause, η_i and B_i, and the base's acceleration: the rest of Kim's Table 3."""
     tau = model.velocities(tau)
     (Vdot,), a = model.per_link("Vdot"), model.joint_vector("a")
-    Vdot[0] = model.base_acceleration
-    I_A, U, Psi = articulated_inertias(model, T, S)
-    for i, p in model.inward():  # inward: articulated bias forces
+    I_A, (U, Psi) = [articulated(I) for I in model.inertia], model.per_link("U", "Psi")
+    for i, p in model.inward():  # inward: articulated inertias and bias forces
+        U[i], Psi[i] = _let_go(model, T, S, I_A, i, p)
         if model.is_loose(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
             beta = B[i] + I_A[i] @ eta[i]
             beta = beta + U[i] @ (Psi[i] @ (tau[i] - S[i].T @ beta))
         B[p] = B[p] + Ad_inv_T(T[i], beta)
+    Vdot[0] = base
     for i, p in model.outward():  # outward: accelerations
         carried = Ad_inv(T[i], Vdot[p]) + eta[i]
         qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])  # Kim (45)
@@ -86,16 +86,23 @@ def accelerations(
 
 def articulated_inertias(
     model: Model, T: list[Transform], S: list[Motions]
-) -> tuple[list[ArticulatedInertia], list[Forces], list[Matrix]]:
+) -> tuple[list[ArticulatedInertia], list[Forces], list[Inverse]]:
     """Î_i, Î_i S_i and Ψ_i.   Kim (49) and the backward loop of Table 3; Featherstone & Orin (12)."""
-    I_A = [articulated(I) for I in model.inertia]
-    U, Psi = model.per_link("U", "Psi")
+    I_A, (U, Psi) = [articulated(I) for I in model.inertia], model.per_link("U", "Psi")
     for i, p in model.inward():
-        U[i] = apply(I_A[i], S[i])
-        Psi[i] = S[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()
-        Pi = zero_articulated() if model.is_loose(i) else without(I_A[i], U[i], Psi[i])
-        I_A[p] = I_A[p] + articulated_seen(T[i], Pi)
+        U[i], Psi[i] = _let_go(model, T, S, I_A, i, p)
     return I_A, U, Psi
+
+
+def _let_go(
+    model: Model, T: list[Transform], S: list[Motions], I_A: list[ArticulatedInertia], i: int, p: int
+) -> tuple[Forces, Inverse]:
+    """U_i and Ψ_i; the parent's inertia grows by what is left of Î_i when its joint is free to yield."""
+    U = apply(I_A[i], S[i])
+    Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse()
+    if not model.is_loose(i):
+        I_A[p] = I_A[p] + articulated_seen(T[i], without(I_A[i], U, Psi))
+    return U, Psi
 
 
 def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:

@@ -135,7 +135,7 @@ def _accelerate(sub: _Subtree, equations: _Equations, eta: Motion) -> None:
 def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, tau: Vector) -> Solve:
     """Eliminates an ordinary joint as Table 3 does, also from the open groups. Returns how to find its acceleration."""
     U = apply(sub.I, S)
-    Psi: Matrix = S.T.on(U).add_diagonal(model.armature[i]).inverse()
+    Psi = S.T.on(U).add_diagonal(model.armature[i]).inverse()
     u, c = tau - S.T @ sub.B, {g: S.T @ N for g, N in sub.N.items()}
     for g in c:
         equations.rest[g] = equations.rest[g] - c[g].dot(Psi @ u)
@@ -175,7 +175,7 @@ def _eliminate(sub: _Subtree, equations: _Equations, g: int) -> Solve:
     """Eliminates y_g where all its joints have been met. Returns how to find it when V̇ is known."""
     N, Psi = sub.N.pop(g), 1.0 / equations.get(g, g)
     rest, couplings = equations.rest[g], {h: equations.get(g, h) for h in sub.N}
-    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((Psi,)),)))
+    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse())
     sub.B = sub.B + (Psi * rest) * N
     for h, x in couplings.items():
         sub.N[h] = sub.N[h] - (Psi * x) * N

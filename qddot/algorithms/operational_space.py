@@ -37,4 +37,4 @@ def _inverse(A: NDArray[Any]) -> NDArray[Any]:
     n = A.shape[-1]
     scalars = split(A.reshape(*A.shape[:-2], n * n))
     inverse = Matrix(Vector(scalars[r * n : (r + 1) * n]) for r in range(n)).inverse()
-    return stack([x for row in inverse for x in row], (n, n))
+    return stack([x for unit in np.eye(n) for x in inverse @ unit.tolist()], (n, n))

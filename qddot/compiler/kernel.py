@@ -7,6 +7,7 @@ the place in the batch.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.compiler.call import one_state
 from qddot.compiler.machine import Code, library_functions
 from qddot.errors import InputError
 
@@ -28,12 +30,13 @@ Shape = tuple[int, ...]
 
 _WORTH_A_THREAD = 1_000_000  # operations: some 50 µs, ten times what handing work to a thread costs
 _TYPES = {"float64": 12, "float32": 11}  # NPY_DOUBLE, NPY_FLOAT
+_OBJECT = 88  # offset of PyUFuncObject.obj, which a ufunc owns
 _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of C functions
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a kernel is: its operations by kind, how it was made, how large it is."""
+    """What a kernel is: its operations by kind, how it was made, how large it is, which parameters it takes as inputs."""
 
     function: str
     method: str
@@ -45,6 +48,7 @@ class Info:
     code_bytes: int
     compile_seconds: float
     cached: bool
+    free: tuple[str, ...] = ()
 
 
 class Kernel:
@@ -61,8 +65,9 @@ class Kernel:
     ) -> None:
         self.info, self.explain = info, explain
         self.names, self.inputs, self.output = tuple(names), tuple(inputs), output
-        self._keep = _UFunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
-        self.ufunc = self._keep.ufunc
+        self.ufunc, self._keep = _ufunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
+        # for one state in the kernel's own type; it answers None to anything else
+        self.one_state = one_state(code, f"qddot.{info.function}", info.dtype)
         self._operations = max(1, info.instructions)
         self._one_thread = _WORTH_A_THREAD // self._operations  # numbers in the first input that are not worth a second one
         self._single = info.dtype == "float32"
@@ -70,6 +75,10 @@ class Kernel:
 
     def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The result for one state or a batch."""
+        if out is None and self.one_state is not None:
+            result = self.one_state(*args)
+            if result is not None:
+                return result
         try:
             if self._single:
                 args = tuple(np.asarray(x, dtype=np.float32) for x in args)
@@ -139,7 +148,10 @@ class Kernel:
 
     def __repr__(self) -> str:
         i = self.info
-        return f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions>"
+        free = f", free {', '.join(i.free)}" if i.free else ""
+        return (
+            f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"
+        )
 
 
 def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:
@@ -150,22 +162,32 @@ def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high:
     return a[(slice(None),) * k + (slice(low, high),)]
 
 
-class _UFunc:
-    """The ufunc object and all that it points into."""
+def _ufunc(code: Code, inputs: Sequence[Shape], output: Shape, dtype: str, name: str) -> tuple[Any, Any]:
+    """The ufunc object, and what it points into and must not outlive."""
+    count = len(inputs) + 1
+    loops = (ctypes.c_void_p * 1)(code.address)
+    data = (ctypes.c_void_p * 1)(ctypes.addressof(library_functions()))
+    types = ctypes.create_string_buffer(bytes([_TYPES[dtype]] * count))
+    label = ctypes.create_string_buffer(name.encode())
+    doc = ctypes.create_string_buffer(b"A compiled kernel of qddot.")
+    text = ",".join(_core(s) for s in inputs) + "->" + _core(output)
+    signature = ctypes.create_string_buffer(text.encode())
+    ufunc = _make()(loops, data, types, 1, len(inputs), 1, -1, label, doc, 0, signature)
+    keep = code, loops, data, types, label, doc, signature
+    if _ufuncs_keep_objects():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(keep))
+        ctypes.c_void_p.from_address(id(ufunc) + _OBJECT).value = id(keep)
+    return ufunc, keep
 
-    def __init__(self, code: Code, inputs: Sequence[Shape], output: Shape, dtype: str, name: str) -> None:
-        count = len(inputs) + 1
-        self.code = code
-        self.loops = (ctypes.c_void_p * 1)(code.address)
-        self.data = (ctypes.c_void_p * 1)(ctypes.addressof(library_functions()))
-        self.types = ctypes.create_string_buffer(bytes([_TYPES[dtype]] * count))
-        self.name = ctypes.create_string_buffer(name.encode())
-        self.doc = ctypes.create_string_buffer(b"A compiled kernel of qddot.")
-        text = ",".join(_core(s) for s in inputs) + "->" + _core(output)
-        self.signature = ctypes.create_string_buffer(text.encode())
-        self.ufunc = _make()(
-            self.loops, self.data, self.types, 1, len(inputs), 1, -1, self.name, self.doc, 0, self.signature
-        )
+
+@functools.cache
+def _ufuncs_keep_objects() -> bool:
+    """Whether a ufunc has the place where `numpy.frompyfunc` lets it keep an object: what is put there lives with it."""
+
+    def probe(x: Any) -> Any:
+        return x
+
+    return ctypes.c_void_p.from_address(id(np.frompyfunc(probe, 1, 1)) + _OBJECT).value == id(probe)
 
 
 def _core(shape: Shape) -> str:

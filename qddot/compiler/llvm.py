@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import pack, unpack
 
-from qddot.compiler import sincos
-from qddot.compiler.loop import Shape, numpy_loop
+from qddot.compiler import call, sincos
+from qddot.compiler.loop import Shape, lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.sincos import number
@@ -20,6 +20,8 @@ from qddot.compiler.sincos import number
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 
 GROUP = 4  # blocks that each of several chunks does in turn
+
+NEAR = 256  # lines of memory that may be asked for into the first cache; more would drive out what is in use
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, False), "fnms": (True, True)}
@@ -32,6 +34,7 @@ class _Core:
     program: Program
     lanes: int
     dtype: str
+    ahead: int = 0  # lines of memory to ask for between the operations
     functions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,6 +60,10 @@ class _Core:
         self.angle_place = {a: k for k, a in enumerate(self.angles)}
         ready = {n for n in nodes if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in self.angle_place}
         code = [n for n in nodes if n not in ready]
+        self.level = 3 if self.ahead <= NEAR else 2
+        self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
+        for k in range(self.ahead if code else 0):
+            self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
         chunks = [code[k : k + CHUNK] for k in range(0, len(code), CHUNK)] or [[]]
         self.group = GROUP if self.lanes > 1 and len(chunks) > 12 else 1
         self.slots = self._crossing(chunks, ready)
@@ -110,6 +117,9 @@ class _Core:
             return names[n]
 
         for n in chunk:
+            for line in self.fetches.get(n, ()):
+                lines.append(f"  %f{line} = getelementptr i8, ptr %ahead, i64 {64 * line}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr %f{line}, i32 0, i32 {self.level}, i32 1)")
             op, args = graph.ops[n], graph.args[n]
             if op in ("sin", "cos"):
                 angle = args[0]
@@ -129,6 +139,7 @@ class _Core:
                 lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
         body = "\n".join(lines)
         pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
+        pointers += ", ptr %ahead" if self.ahead else ""
         return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
     def _operation(self, n: int, op: str, args: list[str]) -> list[str]:
@@ -168,7 +179,9 @@ class _Core:
     def _driver(self, chunks: int) -> str:
         """`core(in, out, work, env, count)`: sines and cosines of inputs, then one chunk after another for `count` blocks.
 
-        A chunk does all blocks before the next one begins, so that its instructions are fetched once for them.
+        A chunk does all blocks before the next one begins, so that its instructions are fetched once for them. Where an
+        input is wide there are two arguments more, and a chunk asks between its operations for the memory at `ahead`,
+        `step` bytes further for each block.
         """
         V, L, n_angles = self.V, self.lanes, len(self.angles)
         sizes = {"in": self.program.n_inputs, "sc": 2 * n_angles, "mem": len(self.slots), "out": len(self.program.outputs)}
@@ -177,9 +190,13 @@ class _Core:
         lines = ["entry:"]
         lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
         lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
+        pointers = "ptr %in.p{t}, ptr %sc.p{t}, ptr %mem.p{t}, ptr %out.p{t}, ptr %env"
+        move = []
+        if self.ahead:
+            pointers += ", ptr %ahead.p{t}"
+            move = ["  %ahead.o{t} = mul i64 %j{t}, %step", "  %ahead.p{t} = getelementptr i8, ptr %ahead, i64 %ahead.o{t}"]
         steps = ([self._angles()] if n_angles else []) + [
-            [f"  call void @chunk{L}_{k}(ptr %in.p{{t}}, ptr %sc.p{{t}}, ptr %mem.p{{t}}, ptr %out.p{{t}}, ptr %env)"]
-            for k in range(chunks)
+            [*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)
         ]
         before = "entry"
         for t, step in enumerate(steps):
@@ -197,6 +214,7 @@ class _Core:
             before = f"done{t}"
         body = "\n".join(lines)
         parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count"
+        parameters += ", ptr %ahead, i64 %step" if self.ahead else ""
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
@@ -240,7 +258,7 @@ def render(
     text: list[str] = []
     group, work = 1, 0
     for width in widths:
-        core = _Core(program, width, dtype)
+        core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
         core.render()
         group = max(group, core.group)
         work = max(work, core.group * width * (2 * len(core.angles) + len(core.slots)))
@@ -250,6 +268,8 @@ def render(
         text.append(_arctan2(width, core.V, T))
         text += core.functions
     text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86))
+    if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
+        text.append(call.render(inputs, outputs[0], work, T))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
     for suffix in suffixes:
         V = {"f64": "double", "f32": "float"}.get(
@@ -258,8 +278,8 @@ def render(
         text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
         text.append(f"declare {V} @llvm.sqrt.{suffix}({V})")
         text.append(f"declare {V} @llvm.fabs.{suffix}({V})")
-    if lanes > 1:
-        text.append(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+    for width in sorted({8, lanes} - {1}):
+        text.append(f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)")
     text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}')
     return "\n".join(text)
 

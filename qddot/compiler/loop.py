@@ -2,7 +2,8 @@
 
 `void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)` is the form of a generalized ufunc's inner loop.
 Full blocks of lanes are transposed in registers where rows are contiguous, and moved number by number where they are not;
-what is left of a batch is done one state at a time. Memory of the next block is asked for while one is computed.
+what is left of a batch is done one state at a time. Memory of the next block is asked for while one is computed. An input
+that all states share stays in its columns from the first block on.
 """
 
 from __future__ import annotations
@@ -15,6 +16,21 @@ Shape = tuple[int, ...]
 
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
+
+
+WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
+
+
+def _wide(inputs: list[Shape]) -> int | None:
+    """The input that is asked for line by line between the operations: the widest, if it is wide."""
+    widest = max(range(len(inputs)), key=lambda i: prod(inputs[i]))
+    return widest if prod(inputs[widest]) > WIDE else None
+
+
+def lines_ahead(inputs: list[Shape], lanes: int, T: str) -> int:
+    """How many lines of memory a block of that input has."""
+    wide = _wide(inputs)
+    return 0 if lanes == 1 or wide is None else prod(inputs[wide]) * lanes * (8 if T == "double" else 4) // 64
 
 
 def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, group: int, work: int, x86: bool) -> str:
@@ -427,7 +443,7 @@ def _blocks(
         f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
         *_each_block(reads, "group", "compute", lanes, size, flag),
         "compute:",
-        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)",
+        *_compute(_wide(inputs), lanes),
         *_each_block(writes, "compute", "g.end", lanes, size, flag),
         "g.end:",
         "  %g.next = add i64 %g, %count",
@@ -438,23 +454,52 @@ def _blocks(
     ]
 
 
+def _compute(wide: int | None, lanes: int) -> list[str]:
+    """Calls the core, and tells it where the next rows of a wide input begin; memory at hand where all are the same."""
+    if wide is None:
+        return [f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)"]
+    return [
+        f"  %ahead.step = mul i64 %s{wide}, {lanes}",
+        "  %ahead.group = add i64 %g, %count",
+        "  %ahead.o = mul i64 %ahead.group, %ahead.step",
+        f"  %ahead.rows = getelementptr i8, ptr %a{wide}, i64 %ahead.o",
+        "  %ahead.none = icmp eq i64 %ahead.step, 0",
+        "  %ahead = select i1 %ahead.none, ptr %in, ptr %ahead.rows",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count, ptr %ahead, i64 %ahead.step)",
+    ]
+
+
 def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) -> list[str]:
     """Transpositions of one block whose rows are contiguous; none where lanes or type have no such code."""
     if lanes != 8 or T != "double":
         return []
     lines, column, tag = [], 0, "r" if kind == "columns" else "w"
     scratch = "%in.b" if kind == "columns" else "%out.b"
+    wide = _wide(shapes) if kind == "columns" else None
     for k, shape in enumerate(shapes):
         i = first + k
+        if kind == "columns":
+            lines += [
+                f"  %r.same{i} = icmp eq i64 %s{i}, 0",
+                f"  %r.later{i} = icmp ne i64 %g, 0",
+                f"  %r.has{i} = and i1 %r.same{i}, %r.later{i}",
+                f"  br i1 %r.has{i}, label %r.got{i}, label %r.get{i}",
+                f"r.get{i}:",
+            ]
         lines += [
             f"  %{tag}.f{i} = mul i64 %{tag}.first, %s{i}",
             f"  %{tag}.r{i} = getelementptr i8, ptr %a{i}, i64 %{tag}.f{i}",
             f"  %{tag}.c{i} = getelementptr i8, ptr {scratch}, i64 {column * 8 * lanes}",
             f"  call void @{kind}{k}(ptr %{tag}.r{i}, i64 %s{i}, ptr %{tag}.c{i})",
-            f"  %{tag}.l{i} = mul i64 %s{i}, {lanes}",
-            f"  %{tag}.n{i} = getelementptr i8, ptr %{tag}.r{i}, i64 %{tag}.l{i}",
-            f"  call void @fetch_{kind}(ptr %{tag}.n{i}, i64 %{tag}.l{i})",
         ]
+        if k != wide:
+            lines += [
+                f"  %{tag}.l{i} = mul i64 %s{i}, {lanes}",
+                f"  %{tag}.n{i} = getelementptr i8, ptr %{tag}.r{i}, i64 %{tag}.l{i}",
+                f"  call void @fetch_{kind}(ptr %{tag}.n{i}, i64 %{tag}.l{i})",
+            ]
+        if kind == "columns":
+            lines += [f"  br label %r.got{i}", f"r.got{i}:"]
         column += prod(shape)
     return lines
 

@@ -84,15 +84,17 @@ def compile_object(text: str) -> bytes:
 
 
 class Code:
-    """Executable memory with the function `loop` in it. It goes when the object goes."""
+    """Executable memory with the function `loop` in it, and `call` in most. It goes when the object goes."""
 
     def __init__(self, data: bytes) -> None:
         if sys.platform == "linux" and is_x86():
             self._memory = _Image(data)
-            self.address = self._memory.address_of("loop")
+            functions = self._memory.functions
+            self.address, self.call = functions["loop"], functions.get("call")
         else:
             self._engine = _loaded_by_llvm(data)
             self.address = self._engine.get_function_address("loop")
+            self.call = self._engine.get_function_address("call") or None
 
 
 def _loaded_by_llvm(data: bytes) -> Any:
@@ -129,11 +131,11 @@ class _Image:
             if sections[k][1] == 1:
                 self._map[at : at + sections[k][5]] = data[sections[k][4] : sections[k][4] + sections[k][5]]
         symbols, strings = self._symbols(data, sections)
-        self._functions = {}
+        self.functions = {}
         for name, section, value in symbols:
             if section in place:
                 text = strings[name : strings.index(b"\0", name)].decode()
-                self._functions[text] = self._base + place[section] + value
+                self.functions[text] = self._base + place[section] + value
         for _, kind, _, _, offset, length, _, target, _, entry in sections:
             if kind == 4 and target in place:
                 for at in range(offset, offset + length, entry):
@@ -166,9 +168,6 @@ class _Image:
             struct.pack_into("<Q", self._map, here, self._base + there)
         else:
             raise ValueError(f"the code holds a reference of the unknown kind {kind}")
-
-    def address_of(self, name: str) -> int:
-        return self._functions[name]
 
 
 @functools.cache

@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     Rule("x * c", "-(x * {-c})", "c < 0"),
     Rule("(x * c) * d", "x * {c * d}"),
     Rule("-x * y", "-(x * y)"),
+    Rule("x * (1 / x)", "1"),
     Rule("0 / x", "0"),
     Rule("x / c", "x * {1 / c}", "c != 0"),
     Rule("-x / y", "-(x / y)"),

@@ -7,7 +7,7 @@
  * v[2]        velocities, in the order of q
  * tau[2]      joint forces, N m or N, in the order of v
  * a[2]        accelerations, in the order of v; may be one of the inputs
- * operations  15 mul, 13 add, 1 div, 0 sqrt, 4 sincos
+ * operations  12 mul, 12 add, 1 div, 0 sqrt, 4 sincos
  * sincos      polynomials of its own, libm's beyond 1e5 rad
  * stack       not measured: no C compiler was asked
  * code        not measured
@@ -65,9 +65,6 @@ void double_pendulum_forward_dynamics(const double q[2], const double v[2], cons
 
 void double_pendulum_forward_dynamics(const double q[2], const double v[2], const double tau[2], double a[2])
 {
-    /* bob1: passive */
-    const double t0 = v[0] * v[0];
-
     /* bob1: T */
     double sin_q0, cos_q0;
     double_pendulum_forward_dynamics_sincos(q[0], &sin_q0, &cos_q0);
@@ -76,33 +73,36 @@ void double_pendulum_forward_dynamics(const double q[2], const double v[2], cons
     double sin_q1, cos_q1;
     double_pendulum_forward_dynamics_sincos(q[1], &sin_q1, &cos_q1);
 
-    /* bob2: w */
-    const double t1 = v[0] + v[1];
+    /* bob1: acc */
+    const double t0 = cos_q0 * 9.81;
+    const double t1 = sin_q0 * 9.81;
 
-    /* bob2: B */
-    const double t2 = t1 * t1;
+    /* bob2: w */
+    const double t2 = v[0] + v[1];
+
+    /* bob2: U */
+    const double t3 = t2 * t2;
+
+    /* bob2: acc */
+    const double t4 = fma(sin_q1, fma(v[0], v[0], t0), cos_q1 * t1);
+
+    /* bob2: U */
+    const double t5 = fma(sin_q1, sin_q1, 1.0);
+
+    /* bob1: F */
+    const double t6 = tau[1] - fma(sin_q1, t3, -(cos_q1 * (tau[1] - t4)));
+    const double t7 = fma(sin_q0, 19.62, t6);
 
     /* bob1: U */
-    const double t3 = fma(sin_q1, sin_q1, 1.0);
-    const double t4 = cos_q1 * sin_q1;
+    const double t8 = 1.0 / t5;
 
-    /* bob1: Psi */
-    const double t5 = 1.0 / t3;
-
-    /* bob1: B */
-    const double t6 = tau[1] - fma(sin_q1, fma(t0, cos_q1, t2), -(tau[1] * cos_q1));
-
-    /* bob1: a */
-    const double t7 = cos_q0 * 9.81;
-    const double t8 = sin_q0 * 9.81;
-    const double t9 = t5 * (t6 - (tau[0] - fma(t3, t8, -(t4 * t7))));
-    const double t10 = -t9;
+    /* world: F */
+    const double t9 = t8 * (tau[0] - t7);
 
     /* bob2: a */
-    const double t11 = t9 - fma(t0, sin_q1, fma(sin_q1, t7, cos_q1 * (t8 - t9)));
-    const double t12 = tau[1] + t11;
+    const double t10 = tau[1] - fma(cos_q1, t9, t9) - t4;
 
     /* results */
-    a[0] = t10;
-    a[1] = t12;
+    a[0] = t9;
+    a[1] = t10;
 }

@@ -7,7 +7,7 @@
  * v[2]        velocities, in the order of q
  * a[2]        accelerations, in the order of v
  * tau[2]      joint forces, N m or N, in the order of v; may be one of the inputs
- * operations  10 mul, 11 add, 0 div, 0 sqrt, 4 sincos
+ * operations  10 mul, 10 add, 0 div, 0 sqrt, 4 sincos
  * sincos      libm's
  * stack       not measured: no C compiler was asked
  * code        not measured
@@ -32,38 +32,35 @@ void double_pendulum_inverse_dynamics(const float q[2], const float v[2], const 
     const float cos_q1 = cosf(q[1]);
     const float sin_q1 = sinf(q[1]);
 
-    /* bob1: acc */
-    const float t0 = cos_q0 * 9.81f;
-    const float t1 = sin_q0 * 9.81f;
-
     /* bob1: U */
-    const float t2 = v[0] * v[0];
+    const float t0 = v[0] * v[0];
+
+    /* bob1: acc */
+    const float t1 = cos_q0 * 9.81f;
+    const float t2 = sin_q0 * 9.81f;
 
     /* bob1: F */
-    const float t3 = a[0] + t1;
-    const float t4 = t0 + t2;
+    const float t3 = a[0] * 2.0f + sin_q0 * 19.62f;
 
     /* bob2: w */
-    const float t5 = v[0] + v[1];
+    const float t4 = v[0] + v[1];
 
     /* bob2: wdot */
-    const float t6 = a[0] + a[1];
-
-    /* bob2: acc */
-    const float t7 = cos_q1 * t4 - sin_q1 * t3;
-    const float t8 = sin_q1 * t4 + cos_q1 * t3;
+    const float t5 = a[0] + a[1];
 
     /* bob2: U */
-    const float t9 = t5 * t5;
+    const float t6 = t4 * t4;
+
+    /* bob2: acc */
+    const float t7 = sin_q1 * (t0 + t1) + cos_q1 * (a[0] + t2);
 
     /* bob2: F */
-    const float t10 = t6 + t8;
-    const float t11 = t7 + t9;
+    const float t8 = t5 + t7;
 
     /* bob1: F */
-    const float t12 = t3 + (t10 - (sin_q1 * t11 - cos_q1 * t10));
+    const float t9 = t3 + (t8 - (sin_q1 * t6 - cos_q1 * t5));
 
     /* results */
-    tau[0] = t12;
-    tau[1] = t10;
+    tau[0] = t9;
+    tau[1] = t8;
 }

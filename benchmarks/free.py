@@ -1,0 +1,52 @@
+"""What it costs that a robot's inertias are inputs: `python -m benchmarks.free`.
+
+Inverse dynamics with every inertia free against the folded kernel, on the same states, one thread, contestants interleaved;
+the ratio is formed within each round. Before the clock runs, results are compared with the folded kernel's.
+"""
+
+import statistics
+import time
+
+import numpy as np
+
+import qddot
+from benchmarks.cases import case
+
+CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
+STATES, ROUNDS = 4096, 101
+
+
+def main() -> None:
+    qddot.set_num_threads(1)
+    print(f"{STATES} states, {ROUNDS} rounds, one thread, float64: median and (quartiles) of the ratios within a round\n")
+    print("| robot | parameters | operations | ns a state | times folded |\n|---|---|---|---|---|")
+    for name in CASES:
+        c = case(name, 64)
+        q, v, a = (np.resize(x, (STATES, x.shape[1])) for x in (c.q, c.v, c.a))
+        folded, free = c.robot.kernel("inverse_dynamics"), c.robot.kernel("inverse_dynamics", free=("inertia",))
+        one = c.robot.parameters("inertia")
+        many = one * np.random.default_rng(0).uniform(0.9, 1.1, (STATES, *one.shape))
+        expected = folded(q, v, a)
+        assert np.max(np.abs(free(q, v, a, one) - expected)) < 1e-11 * np.max(np.abs(expected))
+        out = np.empty_like(expected)
+        contestants = {
+            "folded": (folded, (q, v, a)),
+            "one robot": (free, (q, v, a, one)),
+            f"{STATES} robots": (free, (q, v, a, many)),
+        }
+        times = {n: [] for n in contestants}
+        for _ in range(ROUNDS):
+            for n, (kernel, inputs) in contestants.items():
+                begin = time.perf_counter()
+                kernel(*inputs, out=out)
+                times[n].append((time.perf_counter() - begin) / STATES * 1e9)
+        for n, own in times.items():
+            ratios = [x / y for x, y in zip(own, times["folded"], strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            ops = sum(contestants[n][0].info.ops.values())
+            spread = "1" if n == "folded" else f"{middle:.2f} ({low:.2f}–{high:.2f})"
+            print(f"| {name} | {n} | {ops} | {statistics.median(own):.0f} | {spread} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Regrouped inertias and frames of our own: the same joint forces from fewer numbers, in fewer operations."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from mechanisms import MOVING, State, trees
+from test_kernels import REAL
+
+import qddot
+from qddot import functions, regroup
+from qddot.algorithms import classical, composite_body, energy
+from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
+from qddot.rotation import Rotation
+from qddot.spatial import Inertia, Transform, inertia_seen
+
+TOLERANCE = 1e-12  # relative to the largest entry
+
+
+def close(x, y, tolerance=TOLERANCE):
+    assert np.max(np.abs(x - y), initial=0.0) <= tolerance * max(1e-300, np.max(np.abs(y), initial=0.0))
+
+
+def unchanged(robot, rewrite, f_ext=False):
+    s = State(robot, 3)
+    other = rewrite(s.model)
+    extra = (s.f_ext,) if f_ext else ()
+    close(
+        classical.inverse_dynamics(other, s.q, s.v, s.a, *extra), classical.inverse_dynamics(s.model, s.q, s.v, s.a, *extra)
+    )
+    close(composite_body.mass_matrix(other, s.q), composite_body.mass_matrix(s.model, s.q))
+    close(energy.kinetic_energy(other, s.q, s.v), energy.kinetic_energy(s.model, s.q, s.v))
+
+
+@given(trees())
+def test_joint_forces_are_unchanged_by_regrouping(robot):
+    unchanged(robot, regroup.regrouped, f_ext=True)
+
+
+@given(trees())
+def test_joint_forces_are_unchanged_in_other_frames(robot):
+    unchanged(robot, regroup.reframed)
+    unchanged(robot, regroup.simplified)
+    unchanged(robot, lambda model: regroup.simplified(regroup.simplified(model)))
+
+
+@pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
+def test_real_robots_are_unchanged(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", qddot.QddotWarning)
+        robot = qddot.load(path, floating_base=len(path.name) % 2 == 1)
+    if robot.nv:
+        unchanged(robot, regroup.regrouped, f_ext=True)
+        unchanged(robot, regroup.simplified)
+
+
+# ---- the rule of each joint kind
+
+
+def screw(q):
+    c, s = qddot.scalars.cos(q[0]), qddot.scalars.sin(q[0])
+    return Transform(Rotation(((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0))), (0.0, 0.0, 0.3 * q[0]))
+
+
+AXIS = (0.6, 0.0, 0.8)
+JOINTS = [
+    *(KINDS[kind]() for kind in MOVING if kind != "own"),
+    *(
+        Revolute(AXIS),
+        Prismatic(AXIS),
+        Helical(AXIS, 0.2),
+        Cylindrical(AXIS),
+        Planar(AXIS),
+        Universal(AXIS, (0.0, 1.0, 0.0)),
+    ),
+]
+
+
+def from_numbers(x):
+    m, hx, hy, hz, xx, xy, xz, yy, yz, zz = x
+    return Inertia(m, (hx, hy, hz), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
+
+
+def to_numbers(G):
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = G.I
+    return np.array([G.m, *G.h, xx, xy, xz, yy, yz, zz], dtype=float)
+
+
+def left_to_the_parent(joint):
+    """The space of inertias K with K S = 0 that T(q) does not change, by linear algebra over random q."""
+    rng, rows = np.random.default_rng(0), []
+    at_rest = joint.transform(joint.neutral())
+    for _ in range(8):
+        q = joint.random(rng)
+        S, T = joint.S(q), joint.transform(q)
+        columns = []
+        for unit in np.eye(10):
+            K = from_numbers(unit)
+            moved = to_numbers(inertia_seen(T, K)) - to_numbers(inertia_seen(at_rest, K))
+            columns.append(np.concatenate([moved, *((K @ s).components for s in S)]))
+        rows.append(np.stack(columns, axis=-1))
+    _, sizes, V = np.linalg.svd(np.concatenate(rows))
+    return V[np.sum(sizes > 1e-9) :]
+
+
+@pytest.mark.parametrize("joint", JOINTS, ids=repr)
+def test_a_joint_leaves_to_its_parent_all_that_it_cannot_move(joint):
+    space = left_to_the_parent(joint)
+    rng = np.random.default_rng(1)
+    left = np.stack([to_numbers(joint.unmoved(from_numbers(rng.standard_normal(10)))) for _ in range(20)])
+    assert np.linalg.matrix_rank(left, tol=1e-9) == len(space)
+    close(left @ space.T @ space, left)
+
+
+def test_own_joints_leave_nothing():
+    assert not to_numbers(Own(screw, 1).unmoved(from_numbers(np.ones(10)))).any()
+
+
+def test_a_revolute_arm_has_no_masses_left():
+    model = regroup.simplified(qddot.load("puma560").model)
+    for I in model.inertia[1:]:
+        assert I.m == 0.0
+        assert I.h[2] == 0.0
+
+
+def test_kernels_with_and_without_regrouping_agree():
+    robot = qddot.load("quadruped")
+    s = State(robot)
+    plain, rewritten = (robot.kernel("forward_dynamics", regroup=x) for x in (False, True))
+    close(rewritten(s.q, s.v, s.a), plain(s.q, s.v, s.a), 1e-11)
+    assert rewritten.info.instructions < plain.info.instructions
+
+
+def test_nearly_parallel_axes_keep_their_frames():
+    rows = [
+        {"alpha": a, "a": 0.3, "d": 0.1, "mass": 1.0, "com": [0.1, 0.2, 0.3], "inertia": 0.1 * np.eye(3)}
+        for a in (0.3, 1e-9, 1e-6)
+    ]
+    unchanged(qddot.from_dh(rows, convention="modified"), regroup.simplified)
+
+
+def test_a_used_robot_can_be_pickled():
+    robot = qddot.load("pendulum")
+    s = State(robot)
+    tau = robot.inverse_dynamics(s.q, s.v, s.a)
+    assert np.array_equal(pickle.loads(pickle.dumps(robot)).inverse_dynamics(s.q, s.v, s.a), tau)
+
+
+# ---- operation counts of the general arm: n revolute joints, every DH constant and inertial parameter arbitrary
+
+
+def arm(n, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(n):
+        A = rng.standard_normal((3, 3))
+        rows.append(
+            {
+                **dict(zip(("alpha", "a", "d"), rng.uniform(0.2, 1.2, 3), strict=True)),
+                "mass": rng.uniform(0.5, 3.0),
+                "com": rng.uniform(-0.3, 0.3, 3),
+                "inertia": 0.1 * (A @ A.T) + 0.1 * np.eye(3),
+            }
+        )
+    return qddot.from_dh(rows, convention="modified").model
+
+
+def count(model, function, method):
+    ops = functions.traced(model, function, method).count()
+    return ops["mul"], ops["add"]
+
+
+# Lin 1991, Table I: inertia matrix. Rows in its order: Walker & Orin, Renaud, Lin 1988, Fijany & Bejczy, "Present".
+TABLE_I = (
+    lambda n: (11 * n**2 + 53 * n - 74, 8 * n**2 + 52 * n - 62),
+    lambda n: (13.5 * n**2 + 22.5 * n - 68, 9 * n**2 + 26 * n - 64),
+    lambda n: ((7 * n**3 + 99 * n**2 - 214 * n) / 6 + 19, n**3 + 13.5 * n**2 - 28.5 * n + 14),
+    lambda n: (4.5 * n**2 + 115.5 * n - 175, 4 * n**2 + 88 * n - 134),
+    lambda n: (10.5 * n**2 + 38.5 * n - 85, 6 * n**2 + 39 * n - 70),
+)
+# Table II: bias vector by Khalil & Kleinfinger and Balafoutis et al.; Lin's own is what b costs once H is there.
+TABLE_II = (lambda n: (101 * n - 129, 90 * n - 118), lambda n: (93 * n - 69, 81 * n - 66))
+LIN_BIAS = lambda n: (12.5 * n**2 + 5.5 * n + 3, 9 * n**2 + n)  # noqa: E731
+FEATHERSTONE_CRBA = lambda n: (10 * n**2 + 22 * n - 32, 6 * n**2 + 37 * n - 43)  # noqa: E731  Featherstone 2005
+BALAFOUTIS_RNEA = lambda n: (93 * n - 108, 81 * n - 100)  # noqa: E731  Balafoutis & Patel 1991
+MCMILLAN_ABA = lambda n: (224 * n - 259, 205 * n - 248)  # noqa: E731  McMillan, Orin & McGhee 1995
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_fewer_operations_than_published(n):
+    model = arm(n)
+    H = sum(count(model, "mass_matrix", "composite_body"))
+    b = sum(count(model, "bias_force", "newton_euler_classical"))
+    for published in (*TABLE_I, FEATHERSTONE_CRBA):
+        assert sum(published(n)) > H
+    for published in TABLE_II:
+        assert b < sum(published(n))
+    assert H + b < sum(TABLE_I[-1](n)) + sum(LIN_BIAS(n))
+    assert sum(count(model, "inverse_dynamics", "newton_euler_classical")) < sum(BALAFOUTIS_RNEA(n))
+    assert sum(count(model, "forward_dynamics", "articulated_body_classical")) < sum(MCMILLAN_ABA(n))
+
+
+def test_counts_of_six_joints():
+    model = arm(6)
+    H, b = count(model, "mass_matrix", "composite_body"), count(model, "bias_force", "newton_euler_classical")
+    aba = count(model, "forward_dynamics", "articulated_body_classical")
+    for counted, known in ((H, (377, 327)), (b, (446, 344)), (np.add(H, b), (823, 671)), (aba, (1103, 950))):
+        assert counted[0] < known[0]
+        assert counted[1] < known[1]
+
+
+@pytest.mark.parametrize("function", ["mass_matrix", "bias_force", "forward_dynamics"])
+def test_counts_depend_on_the_shape_of_an_arm_and_not_on_its_numbers(function):
+    method = functions.FUNCTIONS[function].auto[:1] or ("composite_body",)
+    counts = np.array([count(arm(5, seed), function, *method) for seed in range(6)])
+    assert np.ptp(counts, axis=0).max() <= 1  # signs decide whether a sum and a difference are one operation
