@@ -38,6 +38,10 @@ class KernelTooLargeError(QddotError):
     """A function of a robot has more operations than straight-line code can sensibly have."""
 
 
+class NotRollableError(QddotError):
+    """An algorithm, or a robot, that rolled code cannot be made of; says why."""
+
+
 class UnknownNameError(QddotError, KeyError):
     """A name that the robot does not have; lists the nearest ones."""
 

@@ -34,7 +34,7 @@ from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
-from qddot.errors import KernelTooLargeError, unknown
+from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.regroup import regrouped, simplified
@@ -44,10 +44,13 @@ from qddot.spatial import Inertia, Transform
 if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
     from qddot.compiler.expr import Graph
     from qddot.compiler.program import Program
+    from qddot.compiler.rolled import Rolled
 
 Algorithm = Callable[..., Any]
 
 MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
+_NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
+LONG = 100  # links above which code keeps its loops (docs/decisions/0007)
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
 
@@ -196,13 +199,21 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
 
 
 def traced(
-    model: Model, name: str, method: str, *, regroup: bool = True, free: Sequence[str] = (), **needs: Any
+    model: Model,
+    name: str,
+    method: str,
+    *,
+    regroup: bool = True,
+    free: Sequence[str] = (),
+    most: int | None = None,
+    **needs: Any,
 ) -> Program:
     """The program of a function of a model; after the function's own inputs come the parameters that are free.
 
-    The model is rewritten first unless `regroup` is False or the links it has are not known yet.
+    The model is rewritten first unless `regroup` is False or the links it has are not known yet. A trace of more than
+    `most` operations is given up.
     """
-    from qddot.compiler.expr import trace
+    from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
 
     function, _, algorithm = lookup(name, method)
@@ -219,8 +230,26 @@ def traced(
         filled = parameters.put(model, chosen, arrays[own:])
         return algorithm(_with_traced_inertias(filled, vectors[0][0].graph), *arrays[:own], **needs)
 
-    graph, outputs, _ = trace(run, sizes)
+    graph, outputs, _ = trace(run, sizes, MOST_NODES if most is None else most)
     return straight_line(graph, outputs, sum(sizes))
+
+
+def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **needs: Any) -> Rolled:
+    """The program of a function of a model that keeps its loops over the links."""
+    from qddot.roll import roll
+
+    function, _, algorithm = lookup(name, method)
+    if needs.get("free"):
+        raise NotRollableError("parameters are free")
+    if regroup:
+        model = function.simplify(model)
+
+    def run(small: Model, *arrays: Any) -> Any:
+        if function.inputs[0] == "q":
+            _guard_quaternions(small, arrays[0])
+        return algorithm(small, *arrays, **needs)
+
+    return roll(model, run, function.inputs, lambda m: [_SIZES[x](m) for x in function.inputs], function.output)
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
@@ -231,8 +260,29 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> tuple[Program, str]:
     """The program of a function by the formulation asked for, or by that with fewest operations, and its name."""
+    first, *others = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    best = traced(model, name, first, **needs), first
+    for m in others:
+        try:
+            other = traced(model, name, m, most=_NO_HOPE * len(best[0].graph), **needs)
+        except KernelTooLargeError:
+            continue
+        best = min(best, (other, m), key=lambda c: len(c[0].nodes()))
+    return best
+
+
+def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:
+    """The same for rolled code; formulations that cannot be rolled are passed over."""
     candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    return min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
+    found, error = [], NotRollableError("there is no formulation")
+    for m in candidates:
+        try:
+            found.append((rolled(model, name, m, **needs), m))
+        except NotRollableError as e:
+            error = e
+    if not found:
+        raise error
+    return min(found, key=lambda c: c[0].instructions())
 
 
 def _with_traced_inertias(model: Model, graph: Graph) -> Model:
@@ -262,6 +312,7 @@ def build(
     dtype: str = "float64",
     lanes: int | None = None,
     *,
+    form: str = "auto",
     regroup: bool = True,
     free: Sequence[str] = (),
     **needs: Any,
@@ -270,17 +321,16 @@ def build(
     function = lookup(name, method)[0]
     begin = time.perf_counter()
     needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
-    key = _key(model, name, method, dtype, lanes, needs)
+    key = _key(model, name, method, dtype, lanes, {**needs, "form": form})
     inputs, output = input_shapes(model, function, free), function.output(model)
     stored = _unpack(default_cache().get(key))
     cached = stored is not None
     if stored is None:
-        stored = _compile(model, name, method, dtype, lanes, needs, inputs, output)
+        stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output)
         default_cache().put(key, _pack(*stored))
     facts, data = stored
     info = Info(
         function=name,
-        form="unrolled",
         dtype=dtype,
         code_bytes=len(data),
         compile_seconds=time.perf_counter() - begin,
@@ -318,25 +368,48 @@ def _compile(
     method: str,
     dtype: str,
     lanes: int | None,
+    form: str,
     needs: Mapping[str, Any],
     inputs: list[Shape],
     output: Shape,
 ) -> tuple[dict[str, Any], bytes]:
     from qddot.compiler import llvm
-    from qddot.compiler.fuse import fused
 
-    plain, method = cheapest(model, name, method, **needs)
-    program = fused(plain)
-    count = len(program.nodes())
-    if count > MOST_INSTRUCTIONS:
-        raise KernelTooLargeError(
-            f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}; "
-            f"Robot(model, compiled=False) runs the algorithm as it is"
-        )
+    facts, program = _chosen(model, name, method, form, needs)
+    count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
         data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
-    return {"method": method, "lanes": width, "ops": plain.count(), "instructions": count}, data
+    return {**facts, "lanes": width}, data
+
+
+def _chosen(
+    model: Model, name: str, method: str, form: str, needs: Mapping[str, Any]
+) -> tuple[dict[str, Any], Program | Rolled]:
+    """The program to compile, and what is to be known of it."""
+    from qddot.compiler import rolled as rolling
+    from qddot.compiler.fuse import fused
+
+    why = ""
+    if form == "rolled" or (form == "auto" and model.n_links > LONG):
+        try:
+            loops, method = cheapest_rolled(model, name, method, **needs)
+            program = rolling.fused(loops)
+            count = program.instructions()
+            return {"method": method, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+        except NotRollableError as error:
+            why = f"{name} of {model.name!r} cannot be rolled: {error}"
+            if form == "rolled":
+                raise NotRollableError(f"{why}; take form='unrolled'") from None
+    plain, method = cheapest(model, name, method, **needs)
+    line = fused(plain)
+    count = len(line.nodes())
+    if count > MOST_INSTRUCTIONS:
+        raise KernelTooLargeError(
+            f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
+            f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
+        )
+    return {"method": method, "form": "unrolled", "ops": plain.count(), "instructions": count}, line
 
 
 class _Notice:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qddot.blocks import Motions
-from qddot.joints import Cylindrical, Helical, Joint, Prismatic, Revolute, Z
+from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
 from qddot.model import Model
 from qddot.rotation import ZERO, AxisRotation, Rotation, Vec, add, cross, dot, mat_sub, scale, sub, transpose
 from qddot.scalars import Scalar, cos, sin
@@ -57,23 +57,23 @@ def _less(a: Inertia, b: Inertia) -> Inertia:
 
 @dataclass(frozen=True)
 class Hinge(Joint):
-    """A revolute joint about z whose child frame stands turned by the angle of (c, s), and `travel` along the axis."""
+    """A revolute joint about z whose child frame stands `travel` along the axis, and turned about it: by quarters, of
+    which (c, s) are cosine and sine and which cost nothing, and by `offset`.
+    """
 
     c: float = 1.0
     s: float = 0.0
-    travel: float = 0.0
+    offset: Scalar = 0.0
+    travel: Scalar = 0.0
     kind = "hinge"
     nq = nv = 1
     is_angle = (True,)
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        if 0.0 in (self.c, self.s):  # quarter turns cost nothing
-            c, s = cos(q[0]), sin(q[0])
-            turn = AxisRotation(2, self.c * c - self.s * s, self.s * c + self.c * s)
-        else:
-            angle = q[0] + math.atan2(self.s, self.c)
-            turn = AxisRotation(2, cos(angle), sin(angle))
-        return Product(Transform(turn), Transform(p=(0.0, 0.0, self.travel) if self.travel else ZERO))
+        angle = q[0] + self.offset
+        c, s = cos(angle), sin(angle)
+        turn = AxisRotation(2, self.c * c - self.s * s, self.s * c + self.c * s)
+        return Product(Transform(turn), Transform(p=ZERO if _is_zero(self.travel) else (0.0, 0.0, self.travel)))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(Z, ZERO),))
@@ -88,17 +88,25 @@ def reframed(model: Model) -> Model:
     Poses, frames, loops and external forces refer to frames that are gone: it is for joint forces and accelerations only.
     """
     gauge = [Transform() for _ in model.parent]  # the new frame of each link in its old one
+    below: list[list[int]] = [[] for _ in model.parent]
+    size = [1 for _ in model.parent]
+    for i, p in model.inward():
+        below[p].insert(0, i)
+        size[p] += size[i]
     placement, joint = list(model.placement), list(model.joint)
     for i, p in model.outward():
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
         if isinstance(own, Revolute):
             gauge[i] = Transform(_to_z(own.axis))
-            c, s, shift = _choice(model, i, X @ gauge[i], gauge[i])
+            c, s, shift = _choice(model, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
             placement[i], joint[i] = _hinge(X @ Transform(_to_z(own.axis)), c, s, shift)
         elif isinstance(own, Prismatic | Helical | Cylindrical):
             gauge[i] = Transform(_to_z(own.axis))
             placement[i], joint[i] = _clean(X @ gauge[i]), replace(own, axis=Z)
+        elif isinstance(own, Planar):
+            gauge[i] = Transform(constant_transform(transpose((*own.basis, own.axis))).R)
+            placement[i], joint[i] = _clean(X @ gauge[i]), Planar()
         else:
             placement[i] = _clean(X)
     inertia = [_without_rounding(inertia_seen(B.inverse(), I)) for B, I in zip(gauge, model.inertia, strict=True)]
@@ -114,12 +122,12 @@ def _to_z(axis: Vec) -> Rotation:
     return constant_transform(transpose((x, cross(axis, x), axis))).R
 
 
-def _choice(model: Model, i: int, X: Transform, turned: Transform) -> tuple[float, float, float]:
+def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[int]) -> tuple[float, float, float]:
     """Cosine and sine of the turn of a revolute link's frame about its axis, and its shift along it.
 
-    `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z.
+    `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z;
+    `below` are the links on this one, the one that carries most first.
     """
-    below = [c for c, p in model.outward() if p == i]
     if not below:
         return _leaf(inertia_seen(turned.inverse(), model.inertia[i]), X)
     places = [turned.inverse() @ model.placement[c] for c in below]
@@ -129,7 +137,7 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform) -> tuple[floa
     ]
     if not any(axes):
         return 1.0, 0.0, 0.0
-    first = max((k for k, axis in enumerate(axes) if axis), key=lambda k: len(_subtree(model, below[k])))
+    first = next(k for k, axis in enumerate(axes) if axis)
     c, s, normal = _common_normal(axes[first] or Z, places[first].p)
     if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > _FAR * math.hypot(*places[first].p):
         c, s, normal = 1.0, 0.0, 0.0
@@ -178,8 +186,9 @@ def _hinge(X: Transform, c: float, s: float, shift: float) -> tuple[Transform, H
     t = _short(second.T @ (first.T @ x))  # (c, s, 0) of the last turn
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
-    angle = _short((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
-    return Product(*parts), Hinge(angle[0], angle[1], travel)
+    x, y, _ = _short((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
+    joint = Hinge(x, y, 0.0, travel) if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
+    return Product(*parts), joint
 
 
 def _split(p: Vec, u: Vec, shift: float) -> tuple[Vec, float]:
@@ -191,6 +200,10 @@ def _split(p: Vec, u: Vec, shift: float) -> tuple[Vec, float]:
 
 def _length(way: tuple[Vec, float]) -> int:
     return _count(way[0]) + (abs(way[1]) > _ROUNDING)
+
+
+def _is_zero(x: Scalar) -> bool:
+    return isinstance(x, float) and x == 0.0
 
 
 def _count(x: Vec) -> int:
@@ -216,7 +229,3 @@ def _without_rounding(G: Inertia) -> Inertia:
 def _clean(X: Transform) -> Transform:
     rows = tuple(_short(row) for row in X.R.rows)
     return constant_transform((rows[0], rows[1], rows[2]), _short(X.p, X.p))
-
-
-def _subtree(model: Model, i: int) -> list[int]:
-    return [k for k, _ in model.outward() if i in model.ancestors(k)]

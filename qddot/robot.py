@@ -294,6 +294,7 @@ class Robot:
         method: str = "auto",
         dtype: str = "float64",
         lanes: int | None = None,
+        form: str = "auto",
         frame: str | None = None,
         free: Sequence[str] = (),
         regroup: bool = True,
@@ -302,12 +303,14 @@ class Robot:
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
         formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
-        the processor can). `free` names parameters (docs/parameters.md) that the kernel takes as inputs after the
-        others, each with batch axes of its own. `regroup=False` leaves inertias and frames as the file has them, for
-        comparison. A kernel is compiled once and kept, in this process and on disk.
+        the processor can). `form` is "unrolled", straight-line code for this one robot, or "rolled", code that keeps its
+        loops over the links and does not grow with their number; "auto" rolls what is long. `free` names parameters
+        (docs/parameters.md) that the kernel takes as inputs after the others, each with batch axes of its own.
+        `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is compiled once and
+        kept, in this process and on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
-        key = (function, method, dtype, lanes, frame, regroup, free)
+        key = (function, method, dtype, lanes, form, frame, regroup, free)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
@@ -319,14 +322,17 @@ class Robot:
         method: str,
         dtype: str,
         lanes: int | None,
+        form: str,
         frame: str | None,
         regroup: bool,
         free: Sequence[str],
     ) -> Kernel:
+        if form not in ("auto", "unrolled", "rolled"):
+            raise InputError(f"form={form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
         extra = self._needs(function, method, dtype, frame)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
-        return functions.build(self.model, function, method, dtype, lanes, regroup=regroup, free=free, **extra)
+        return functions.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
 
     def export_c(
         self,

@@ -147,7 +147,7 @@ IDENTITY = Rotation(EYE)
 def axis_angle(axis: Vec, angle: Scalar) -> Rotation:
     """The rotation about a constant unit axis; about ±x, ±y, ±z one that knows its zeros."""
     c, s = cos(angle), sin(angle)
-    for k, unit in enumerate(EYE):
+    for k, unit in enumerate(EYE if all(isinstance(x, float) for x in axis) else ()):
         if axis == unit:
             return AxisRotation(k, c, s)
         if axis == tuple(-u for u in unit):

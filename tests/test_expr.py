@@ -13,12 +13,13 @@ from mechanisms import MOVING
 import qddot
 from qddot import functions, scalars
 from qddot.algorithms import newton_euler
-from qddot.compiler import differentiate, interp
+from qddot.compiler import differentiate, interp, rolled
 from qddot.compiler.expr import Graph, trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.ops import OPS
 from qddot.compiler.ops import fused as exact_fma
-from qddot.compiler.program import Loop, Program, Store, straight_line
+from qddot.compiler.program import straight_line
+from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
 from qddot.compiler.rules import RULES
 from qddot.robots.generators import random_tree
 
@@ -142,17 +143,33 @@ def test_fusing_takes_products_into_sums():
 
 
 def test_loops_loads_and_stores():
-    """A rolled dot product with a running sum in a buffer: what rolled code is made of."""
-    graph = Graph()
-    i = graph.leaf("index", 0)
-    zero = graph.const(0)
-    weight, running = graph.effect("table", 0, i), graph.effect("load", 0, zero)
-    x = graph.leaf("input", 0)
-    total = graph.effect("fma", weight, x, running)
-    loop = Loop(i, 0, 4, 1, [weight, running, total, Store(0, zero, total)])
-    last = graph.effect("load", 0, zero)
-    program = Program(graph, 1, [last], [loop, last], buffers=[1], tables=[[1.0, 2.0, 3.0, 4.0]])
-    assert interp.run(program, [0.5]) == [5.0]
+    """A rolled weighted sum, each row adding its own term to what its parent has: what rolled code is made of."""
+
+    def segment(function, sources, targets):
+        graph, outputs, _ = trace(function, [len(sources)])
+        return Segment(straight_line(graph, outputs, len(sources)), tuple(sources), tuple(targets))
+
+    zero = segment(lambda x: np.array([0.0 * x[0]]), [Place("input", 0)], [Place("own", 0)])
+    term = segment(
+        lambda x: np.array([x[2] + x[0] * x[1], x[2] + x[0] * x[1]]),
+        [Place("constant", 0), Place("input", 0), Place("parent", 0)],
+        [Place("own", 0), Place("output", 0)],
+    )
+    program = Rolled(
+        n_inputs=3,
+        n_outputs=3,
+        slots=[1],
+        shelf=[range(4)],
+        kind=[0] * 4,
+        parent=[0, 0, 1, 2],
+        starts=[[0, 0, 1, 2]],
+        constants=[(), (1.0,), (2.0,), (3.0,)],
+        first=zero,
+        sweeps=(Sweep(False, (term,)),),
+    )
+    assert rolled.run(program, [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
+    assert rolled.run(rolled.fused(program), [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
+    assert program.count()["mul"] == 3
 
 
 def test_every_operation_has_a_slope_that_is_right():

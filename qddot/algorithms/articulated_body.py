@@ -26,6 +26,7 @@ from qddot.algorithms import articulated_coupled
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Ad_columns, Forces, Inverse, Motions, apply, without
+from qddot.joint_space import PerLink
 from qddot.model import Model
 from qddot.spatial import (
     Ad,
@@ -40,6 +41,8 @@ from qddot.spatial import (
     articulated,
     articulated_seen,
     inertia_seen,
+    zero_articulated,
+    zero_force,
     zero_motion,
 )
 
@@ -65,10 +68,10 @@ def accelerations(
 ) -> NDArray[Any]:
     """q̈ from what velocities cause, η_i and B_i, and the base's acceleration: the rest of Kim's Table 3."""
     tau = model.velocities(tau)
-    (Vdot,), a = model.per_link("Vdot"), model.joint_vector("a")
-    I_A, (U, Psi) = [articulated(I) for I in model.inertia], model.per_link("U", "Psi")
+    Vdot, I_A, U, Psi = model.per_link("Vdot", "I_A", "U", "Psi")
+    Pi, a = _nothing_carried(model), model.joint_vector("a")
     for i, p in model.inward():  # inward: articulated inertias and bias forces
-        U[i], Psi[i] = _let_go(model, T, S, I_A, i, p)
+        I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
         if model.is_loose(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
@@ -84,25 +87,33 @@ def accelerations(
     return a.stack()
 
 
-def articulated_inertias(
-    model: Model, T: list[Transform], S: list[Motions]
-) -> tuple[list[ArticulatedInertia], list[Forces], list[Inverse]]:
+def articulated_inertias(model: Model, T: list[Transform], S: list[Motions]) -> tuple[PerLink, PerLink, PerLink]:
     """Î_i, Î_i S_i and Ψ_i.   Kim (49) and the backward loop of Table 3; Featherstone & Orin (12)."""
-    I_A, (U, Psi) = [articulated(I) for I in model.inertia], model.per_link("U", "Psi")
+    Pi, (I_A, U, Psi) = _nothing_carried(model), model.per_link("I_A", "U", "Psi")
     for i, p in model.inward():
-        U[i], Psi[i] = _let_go(model, T, S, I_A, i, p)
+        I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
     return I_A, U, Psi
 
 
+def _nothing_carried(model: Model) -> PerLink:
+    """Σ Ad* Π_k Ad of the links that a link carries, before any of them has been met."""
+    (Pi,) = model.per_link("Pi")
+    Pi[0] = zero_articulated()
+    for i, _ in model.outward():
+        Pi[i] = zero_articulated()
+    return Pi
+
+
 def _let_go(
-    model: Model, T: list[Transform], S: list[Motions], I_A: list[ArticulatedInertia], i: int, p: int
-) -> tuple[Forces, Inverse]:
-    """U_i and Ψ_i; the parent's inertia grows by what is left of Î_i when its joint is free to yield."""
-    U = apply(I_A[i], S[i])
+    model: Model, T: list[Transform], S: list[Motions], Pi: PerLink, i: int, p: int
+) -> tuple[ArticulatedInertia, Forces, Inverse]:
+    """Î_i, U_i and Ψ_i; the parent carries what is left of Î_i when its joint is free to yield."""
+    I_A = articulated(model.inertia[i]) + Pi[i]
+    U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse()
     if not model.is_loose(i):
-        I_A[p] = I_A[p] + articulated_seen(T[i], without(I_A[i], U, Psi))
-    return U, Psi
+        Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))
+    return I_A, U, Psi
 
 
 def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
@@ -113,17 +124,16 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
     T_W, S = link_poses(model, q), model.axes(q)
     _, _, Sdot_v = model.joints_at(q, v)
     qd, tau, f_x = model.velocities(v), model.velocities(tau), model.external(f_ext)
-    vel, hdot_qd, acc = model.per_link("v", "hdot qd", "a")
+    vel, hdot_qd, acc, p_A, I_A, U, Psi = model.per_link("v", "hdot qd", "a", "p_A", "I_A", "U", "Psi")
     qdd = model.joint_vector("qdd")
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
-    I = [inertia_seen(T_W[i], model.inertia[i]) for i in range(len(S))]
-    I_A, (U, Psi) = [articulated(G) for G in I], model.per_link("U", "Psi")
-    p_A = [-1.0 * Ad_inv_T(T_W[i], f_x[i]) for i in range(len(S))]
-    vel[0], acc[0] = zero_motion(), model.base_acceleration
+    vel[0], acc[0], p_A[0], I_A[0] = zero_motion(), model.base_acceleration, zero_force(), zero_articulated()
     for i, p in model.outward():
+        I = inertia_seen(T_W[i], model.inertia[i])
         vel[i] = vel[p] + h[i] @ qd[i]  # (3)
         hdot_qd[i] = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
-        p_A[i] = p_A[i] - ad_T(vel[i], I[i] @ vel[i])
+        p_A[i] = -1.0 * Ad_inv_T(T_W[i], f_x[i]) - ad_T(vel[i], I @ vel[i])
+        I_A[i] = articulated(I)
     for i, p in model.inward():
         U[i] = apply(I_A[i], h[i])
         Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()

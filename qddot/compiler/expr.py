@@ -21,17 +21,30 @@ from qddot.errors import KernelTooLargeError
 _RESIDUE = 1e-13  # of its terms: a sum below this is rounding
 _DIGITS = 13
 MOST_NODES = 1_500_000  # some 600 MB
+_NUMBERS = frozenset({"const", "column"})
+_ON_COLUMNS: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+}
 
 
 class Graph:
-    """Nodes by number, arguments before users."""
+    """Nodes by number, arguments before users; at most so many."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_NODES) -> None:
+        self.most = most
         self.ops: list[str] = []
         self.args: list[tuple[Any, ...]] = []
         self.marks: list[
             tuple[int, str, int]
         ] = []  # nodes made before the mark and after the last belong to (symbol, link)
+        self.columns: list[NDArray[Any]] = []
         self._index: dict[tuple[Any, ...], int] = {}
 
     def __len__(self) -> int:
@@ -42,11 +55,21 @@ class Graph:
         value = float(value) + 0.0  # and no negative zero
         return self._node("const", (value,), ("const", float(f"{value:.{_DIGITS - 1}e}")))
 
+    def column(self, values: NDArray[Any]) -> int:
+        """The node of a number that differs from row to row of rolled code; a plain number where it does not."""
+        largest = float(np.max(np.abs(values)))
+        if np.ptp(values) <= _RESIDUE * largest:
+            return self.const(float(values[0]))
+        key = ("column", values.tobytes())
+        if key not in self._index:
+            self.columns.append(values)
+        return self._node("column", (len(self.columns) - 1,), key)
+
     def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
         found = self._index.get(key)
         if found is None:
-            if len(self.ops) >= MOST_NODES:
-                raise KernelTooLargeError(f"the trace has more than {MOST_NODES:,} operations")
+            if len(self.ops) >= self.most:
+                raise KernelTooLargeError(f"the trace has more than {self.most:,} operations")
             found = self._index[key] = len(self.ops)
             self.ops.append(op)
             self.args.append(args)
@@ -55,7 +78,7 @@ class Graph:
     def make(self, op: str, *args: int) -> int:
         """The node of an operation, simplified."""
         ops = self.ops
-        if all(ops[a] == "const" for a in args):
+        if all(ops[a] in _NUMBERS for a in args) and (op in _ON_COLUMNS or all(ops[a] == "const" for a in args)):
             return self._folded(op, args)
         if op in COMMUTATIVE:
             a, b = args
@@ -71,18 +94,27 @@ class Graph:
         return self._node(op, args, (op, *args))
 
     def _folded(self, op: str, args: tuple[int, ...]) -> int:
+        if any(self.ops[a] == "column" for a in args):
+            return self._folded_columns(op, args)
         values = [self.args[a][0] for a in args]
         result = OPS[op].value(*values)
         if op in ("add", "sub") and abs(result) < _RESIDUE * max(abs(values[0]), abs(values[1])):
             result = 0.0
         return self.const(float(result))
 
+    def _folded_columns(self, op: str, args: tuple[int, ...]) -> int:
+        values = [self.columns[self.args[a][0]] if self.ops[a] == "column" else self.args[a][0] for a in args]
+        result = _ON_COLUMNS[op](*values)
+        if op in ("add", "sub"):
+            result = np.where(np.abs(result) < _RESIDUE * np.maximum(np.abs(values[0]), np.abs(values[1])), 0.0, result)
+        return self.column(result)
+
     def leaf(self, op: str, *args: Any) -> int:
-        """An input or a loop's index."""
+        """An input, or a node that is not to be simplified."""
         return self._node(op, args, (op, *args))
 
     def effect(self, op: str, *args: Any) -> int:
-        """A node that is its own even if its arguments are another's: a load may see another value each time."""
+        """A node that is its own even if its arguments are another's: memory may hold another value each time."""
         self.ops.append(op)
         self.args.append(args)
         return len(self.ops) - 1
@@ -207,9 +239,9 @@ class Expr:
         return f"<Expr {self.node}: {self.graph.ops[self.node]}>"
 
 
-def trace(function: Any, sizes: Sequence[int]) -> tuple[Graph, list[int], tuple[int, ...]]:
+def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:
     """Runs a function on unknown vectors of the given sizes: the graph, the nodes of its result, and its shape."""
-    graph = Graph()
+    graph = Graph(most)
     vectors, first = [], 0
     for n in sizes:
         vectors.append(graph.inputs(n, first))

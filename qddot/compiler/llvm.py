@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from struct import pack, unpack
 
-from qddot.compiler import call, sincos
+from qddot.compiler import call, llvm_rolled, sincos
 from qddot.compiler.loop import Shape, lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
+from qddot.compiler.rolled import Rolled
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
@@ -31,7 +32,7 @@ _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, Fals
 class _Core:
     """One lane width: types, and the functions written so far."""
 
-    program: Program
+    program: Program | Rolled
     lanes: int
     dtype: str
     ahead: int = 0  # lines of memory to ask for between the operations
@@ -50,10 +51,19 @@ class _Core:
             x = unpack("f", pack("f", x))[0]
         return number(x) if self.lanes == 1 else f"splat ({self.T} {number(x)})"
 
+    def render(self) -> None:
+        """Writes the core and what it calls; `scratch` numbers a block lie between its functions."""
+        if isinstance(self.program, Rolled):
+            self.functions += llvm_rolled.functions(self, self.program)
+            self.group, self.scratch = 1, sum(self.program.memory())
+        else:
+            self.straight = self.program
+            self._straight_line(self.program)
+
     # ---- straight-line code
 
-    def render(self) -> None:
-        program, graph = self.program, self.program.graph
+    def _straight_line(self, program: Program) -> None:
+        graph = program.graph
         nodes = program.nodes()
         angles = sorted({graph.args[n][0] for n in nodes if graph.ops[n] in ("sin", "cos")})
         self.angles = [a for a in angles if graph.ops[a] == "input"]  # the others are computed on the way
@@ -64,16 +74,18 @@ class _Core:
         self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
-        chunks = [code[k : k + CHUNK] for k in range(0, len(code), CHUNK)] or [[]]
+        length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
+        chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.group = GROUP if self.lanes > 1 and len(chunks) > 12 else 1
         self.slots = self._crossing(chunks, ready)
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
+        self.scratch = 2 * len(self.angles) + len(self.slots)
 
     def _crossing(self, chunks: list[list[int]], ready: set[int]) -> dict[int, int]:
         """Where values stand that one function computes and another one uses."""
-        graph = self.program.graph
+        graph = self.straight.graph
         home = {n: k for k, chunk in enumerate(chunks) for n in chunk}
         slots: dict[int, int] = {}
         for k, chunk in enumerate(chunks):
@@ -87,7 +99,7 @@ class _Core:
         return slots
 
     def _chunk(self, k: int, chunk: list[int], ready: set[int], last: bool) -> str:
-        graph, V = self.program.graph, self.V
+        graph, V = self.straight.graph, self.V
         lines: list[str] = []
         names: dict[int, str] = {}
         pairs: dict[int, str] = {}
@@ -107,7 +119,7 @@ class _Core:
             if op == "input":
                 names[n] = load("in", graph.args[n][0], f"i{n}")
             elif op == "less":
-                lines.extend(self._operation(n, op, [value(x) for x in graph.args[n]]))
+                lines.extend(self.operation(n, op, [value(x) for x in graph.args[n]]))
                 names[n] = f"%v{n}"
             elif n in ready:
                 place = self.angle_place[graph.args[n][0]]
@@ -124,15 +136,15 @@ class _Core:
             if op in ("sin", "cos"):
                 angle = args[0]
                 if angle not in pairs:
-                    pairs[angle] = self._inline_sincos(lines, value(angle), angle)
+                    pairs[angle] = self.inline_sincos(lines, value(angle), angle)
                 lines.append(f"  %v{n} = extractvalue {{ {V}, {V} }} {pairs[angle]}, {int(op == 'cos')}")
             else:
-                lines += self._operation(n, op, [value(x) for x in args])
+                lines += self.operation(n, op, [value(x) for x in args])
             names[n] = f"%v{n}"
             if n in self.slots:
                 lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
                 lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
-        for j, n in enumerate(self.program.outputs):
+        for j, n in enumerate(self.straight.outputs):
             mine = n in own or (last and (graph.ops[n] in LEAVES or n in ready))
             if mine:
                 lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
@@ -142,7 +154,7 @@ class _Core:
         pointers += ", ptr %ahead" if self.ahead else ""
         return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
-    def _operation(self, n: int, op: str, args: list[str]) -> list[str]:
+    def operation(self, n: int, op: str, args: list[str]) -> list[str]:
         V = self.V
         if op in _BINARY:
             return [f"  %v{n} = {_BINARY[op]} {V} {args[0]}, {args[1]}"]
@@ -168,7 +180,7 @@ class _Core:
             return [f"  %v{n} = call {V} @arctan2_{self.lanes}({V} {args[0]}, {V} {args[1]}, ptr %env)"]
         raise ValueError(f"straight-line code cannot have the operation {op!r}")
 
-    def _inline_sincos(self, lines: list[str], angle: str, n: int) -> str:
+    def inline_sincos(self, lines: list[str], angle: str, n: int) -> str:
         V = self.V
         if self.T == "double":
             lines.append(f"  %sc{n} = call {{ {V}, {V} }} @sincos{self.lanes}({V} {angle}, ptr %env)")
@@ -184,8 +196,13 @@ class _Core:
         `step` bytes further for each block.
         """
         V, L, n_angles = self.V, self.lanes, len(self.angles)
-        sizes = {"in": self.program.n_inputs, "sc": 2 * n_angles, "mem": len(self.slots), "out": len(self.program.outputs)}
-        index = ", ".join(f"i64 {self.program.graph.args[a][0]}" for a in self.angles)
+        sizes = {
+            "in": self.straight.n_inputs,
+            "sc": 2 * n_angles,
+            "mem": len(self.slots),
+            "out": len(self.straight.outputs),
+        }
+        index = ", ".join(f"i64 {self.straight.graph.args[a][0]}" for a in self.angles)
         table = f"@angles{L} = internal constant [{n_angles} x i64] [{index}]\n" if n_angles else ""
         lines = ["entry:"]
         lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
@@ -250,18 +267,25 @@ class _Core:
 
 
 def render(
-    program: Program, inputs: list[Shape], outputs: list[Shape], lanes: int, dtype: str = "float64", x86: bool = True
+    program: Program | Rolled,
+    inputs: list[Shape],
+    outputs: list[Shape],
+    lanes: int,
+    dtype: str = "float64",
+    x86: bool = True,
 ) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
     T = "double" if dtype == "float64" else "float"
     widths = [lanes, 1] if lanes > 1 else [1]
     text: list[str] = []
     group, work = 1, 0
+    if isinstance(program, Rolled):
+        text.append(llvm_rolled.data(program, T))
     for width in widths:
         core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
         core.render()
         group = max(group, core.group)
-        work = max(work, core.group * width * (2 * len(core.angles) + len(core.slots)))
+        work = max(work, core.group * width * core.scratch)
         text.append(sincos.define(width))
         if T == "float":
             text.append(_single(width))

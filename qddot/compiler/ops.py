@@ -7,7 +7,7 @@
 | sqrt sin cos arctan2   |                              |
 | less, select           | x < y; c ? x : y             |
 | const, input           | a number; the k-th input     |
-| index, table, load     | a loop's counter; a constant table's entry; a buffer's entry |
+| column, cell           | while rolled code is traced: a number that differs from row to row; a row's memory |
 
 `slopes(x, y, …, r)` gives the derivative by each argument, r being the result, written with scalars of any kind.
 """
@@ -79,10 +79,9 @@ OPS: dict[str, Op] = {
     ),
     "const": Op(0, float, None, ()),
     "input": Op(0, float, None, ()),
-    "index": Op(0, int, None, ()),
-    "table": Op(1, float, None, ()),
-    "load": Op(1, float, None, ()),
+    "column": Op(0, float, None, ()),
+    "cell": Op(0, float, None, ()),
 }
 
 COMMUTATIVE = frozenset({"add", "mul"})
-LEAVES = frozenset({"const", "input", "index"})
+LEAVES = frozenset({"const", "input", "column", "cell"})

@@ -1,40 +1,16 @@
-"""A program: what a graph's nodes are computed for, in which order, and where loops run.
+"""A program: what a graph's nodes are computed for, and in which order. Straight-line code; `rolled` has loops.
 
-A body is a list of steps. A step is a node to compute, a `Store` of a node's value into a buffer, or a `Loop` over a body
-of its own. Straight-line code is one long body; rolled code is a few loops whose nodes load from tables and buffers. The
-interpreter defines what a program computes; renderers are compared with it.
+The interpreter defines what a program computes; renderers are compared with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from qddot.compiler.expr import Graph
 from qddot.compiler.ops import LEAVES, OPS
-
-
-class Store(NamedTuple):
-    """buffer[place] = value; place and value are nodes."""
-
-    buffer: int
-    place: int
-    value: int
-
-
-class Loop(NamedTuple):
-    """Runs the body for counter = start, start + step, … before stop; `counter` is its node."""
-
-    counter: int
-    start: int
-    stop: int
-    step: int
-    body: list[Step]
-
-
-Step = int | Store | Loop
 
 
 @dataclass
@@ -44,13 +20,11 @@ class Program:
     graph: Graph
     n_inputs: int
     outputs: list[int]
-    body: list[Step] = field(default_factory=list)
-    buffers: list[int] = field(default_factory=list)  # their sizes
-    tables: list[list[float]] = field(default_factory=list)
+    body: list[int]
 
     def nodes(self) -> list[int]:
-        """The nodes that straight-line code computes, in order."""
-        return [step for step in self.body if isinstance(step, int)]
+        """The nodes that are computed, in order."""
+        return self.body
 
     def sections(self) -> Iterator[tuple[str, int, list[int]]]:
         """Straight-line code in the stretches that each compute one symbol of one link: (symbol, link, nodes).
@@ -89,5 +63,5 @@ def straight_line(graph: Graph, outputs: list[int], n_inputs: int) -> Program:
             needed[node] = 1
             if graph.ops[node] not in LEAVES:
                 stack.extend(graph.args[node])
-    body: list[Step] = [k for k in range(len(graph)) if needed[k] and graph.ops[k] not in LEAVES]
+    body = [k for k in range(len(graph)) if needed[k] and graph.ops[k] not in LEAVES]
     return Program(graph, n_inputs, outputs, body)

@@ -1,0 +1,151 @@
+"""Rolled programs as LLVM text: a function for each segment, and the loops that call them row by row."""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import Any
+
+from qddot.compiler.ops import LEAVES
+from qddot.compiler.rolled import Place, Rolled, Segment
+
+_FIRST = 2  # a row's integers: kind, first constant, own shelves, parent's shelves, starts
+
+
+def _integers(rolled: Rolled, i: int, constant: int) -> list[int]:
+    shelves = [shelf[k] for k in (i, rolled.parent[i]) for shelf in rolled.shelf]
+    return [rolled.kind[i], constant, *shelves, *(start[i] for start in rolled.starts)]
+
+
+def data(rolled: Rolled, T: str) -> str:
+    """The tables of the rows, for all lane widths."""
+    integers: list[int] = []
+    numbers: list[float] = []
+    for i, constants in enumerate(rolled.constants):
+        integers += _integers(rolled, i, len(numbers))
+        numbers += constants
+    floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
+    return _bytes("rows", pack(f"<{len(integers)}q", *integers)) + _bytes("constants", floats)
+
+
+def _bytes(name: str, content: bytes) -> str:
+    text = "".join(f"\\{b:02X}" for b in content)
+    return f'@{name} = internal constant [{len(content)} x i8] c"{text}", align 64\n'
+
+
+def functions(core: Any, rolled: Rolled) -> list[str]:
+    """The segments, and `core(in, out, work, env, count)` for one block of lanes; `count` is always one."""
+    text = [_segment(core, rolled, f"first{core.lanes}", rolled.first)]
+    for s, sweep in enumerate(rolled.sweeps):
+        for k, segment in enumerate(sweep.segments):
+            text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
+    return [*text, _driver(core, rolled)]
+
+
+def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
+    program, V = segment.program, core.V
+    graph = program.graph
+    lines: list[str] = []
+    names: dict[int, str] = {}
+    bases: dict[tuple[str, int], str] = {}
+    pairs: dict[int, str] = {}
+    areas = len(rolled.slots)
+    first = [sum(rolled.memory()[:a]) for a in range(areas)]
+
+    def base(place: Place) -> str:
+        """Where the numbers begin that a place counts from."""
+        key = ("constant", 0) if place.where == "constant" else (place.where, place.table)
+        if key in bases:
+            return bases[key]
+        at = {
+            "constant": 1,
+            "own": _FIRST + place.table,
+            "parent": _FIRST + areas + place.table,
+            "input": _FIRST + 2 * areas + place.table,
+            "output": _FIRST + 2 * areas + place.table,
+        }[place.where]
+        name = bases[key] = f"%{place.where}{key[1]}"
+        lines.append(f"  {name}.r = getelementptr i64, ptr %row, i64 {at}")
+        lines.append(f"  {name}.i = load i64, ptr {name}.r, !invariant.load !1")
+        if place.where in ("own", "parent"):
+            lines.append(f"  {name}.m = mul i64 {name}.i, {rolled.slots[place.table]}")
+            lines.append(f"  {name}.o = add i64 {name}.m, {first[place.table]}")
+            lines.append(f"  {name} = getelementptr {V}, ptr %work, i64 {name}.o")
+        else:
+            kind, source = {"constant": (core.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
+            lines.append(f"  {name} = getelementptr {kind}, ptr {source}, i64 {name}.i")
+        return name
+
+    def pointer(place: Place, label: str) -> str:
+        kind = core.T if place.where == "constant" else V
+        begin = base(place)
+        lines.append(f"  %{label}.p = getelementptr {kind}, ptr {begin}, i64 {place.number}")
+        return f"%{label}.p"
+
+    def value(n: int) -> str:
+        if graph.ops[n] == "const":
+            return str(core.const(graph.args[n][0]))
+        if n not in names:  # an input of the segment
+            place = segment.sources[graph.args[n][0]]
+            where = pointer(place, f"i{n}")
+            if place.where != "constant":
+                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}")
+            elif core.lanes == 1:
+                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}, !invariant.load !1")
+            else:
+                lines.append(f"  %i{n}.1 = load {core.T}, ptr {where}, !invariant.load !1")
+                lines.append(f"  %i{n}.v = insertelement {V} poison, {core.T} %i{n}.1, i32 0")
+                mask = f"<{core.lanes} x i32> zeroinitializer"
+                lines.append(f"  %i{n} = shufflevector {V} %i{n}.v, {V} poison, {mask}")
+            names[n] = f"%i{n}"
+        return names[n]
+
+    for n in program.nodes():
+        op, args = graph.ops[n], graph.args[n]
+        if op in ("sin", "cos"):
+            angle = args[0]
+            if angle not in pairs:
+                pairs[angle] = core.inline_sincos(lines, value(angle), angle)
+            lines.append(f"  %v{n} = extractvalue {{ {V}, {V} }} {pairs[angle]}, {int(op == 'cos')}")
+        else:
+            arguments = [value(x) for x in args]
+            lines += core.operation(n, op, arguments)
+        names[n] = f"%v{n}"
+    for j, (n, place) in enumerate(zip(program.outputs, segment.targets, strict=True)):
+        number = value(n) if graph.ops[n] in LEAVES else names[n]
+        where = pointer(place, f"o{j}")
+        lines.append(f"  store {V} {number}, ptr {where}, align {core.align}")
+    body = "\n".join(lines)
+    pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, ptr %env"
+    return f"define internal void @{name}({pointers}) {{\n{body}\n  ret void\n}}\n"
+
+
+def _driver(core: Any, rolled: Rolled) -> str:
+    L, rows, width = core.lanes, len(rolled.kind), len(_integers(rolled, 0, 0))
+    lines = ["entry:", f"  call void @first{L}(ptr %in, ptr %out, ptr %work, ptr @rows, ptr %env)"]
+    for s, sweep in enumerate(rolled.sweeps):
+        begin, end, step = (rows - 1, 0, -1) if sweep.backward else (1, rows, 1)
+        before = "entry" if s == 0 else f"done{s - 1}"
+        lines += [
+            f"  br label %sweep{s}",
+            f"sweep{s}:",
+            f"  %i{s} = phi i64 [ {begin}, %{before} ], [ %n{s}, %next{s} ]",
+            f"  %at{s} = mul i64 %i{s}, {width}",
+            f"  %row{s} = getelementptr i64, ptr @rows, i64 %at{s}",
+            f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
+        ]
+        cases = " ".join(f"i64 {k}, label %kind{s}_{k}" for k in range(1, len(sweep.segments)))
+        lines.append(f"  switch i64 %kind{s}, label %kind{s}_0 [ {cases} ]")
+        for k in range(len(sweep.segments)):
+            call = f"  call void @segment{L}_{s}_{k}(ptr %in, ptr %out, ptr %work, ptr %row{s}, ptr %env)"
+            lines += [f"kind{s}_{k}:", call, f"  br label %next{s}"]
+        lines += [
+            f"next{s}:",
+            f"  %n{s} = add i64 %i{s}, {step}",
+            f"  %more{s} = icmp ne i64 %n{s}, {end}",
+            f"  br i1 %more{s}, label %sweep{s}, label %done{s}",
+            f"done{s}:",
+        ]
+    ahead = ", ptr %ahead, i64 %step" if core.ahead else ""
+    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
+    body = "\n".join(lines)
+    return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
