@@ -223,6 +223,12 @@ def traced(
     return straight_line(graph, outputs, sum(sizes))
 
 
+def choice(model: Model, name: str, method: str = "auto", **needs: Any) -> tuple[Program, str]:
+    """The program of a function and its formulation: for `auto`, the one with the fewest operations."""
+    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    return min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
+
+
 def _input_shapes(model: Model, function: Function, free: Sequence[str]) -> list[Shape]:
     own = [_SIZES[x](model) for x in function.inputs]
     return own + [p.shape for p in parameters.parameters(model, free)]
@@ -322,8 +328,7 @@ def _compile(
     from qddot.compiler import llvm
     from qddot.compiler.fuse import fused
 
-    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    plain, method = min(((traced(model, name, m, **needs), m) for m in candidates), key=lambda c: len(c[0].nodes()))
+    plain, method = choice(model, name, method, **needs)
     program = fused(plain)
     count = len(program.nodes())
     if count > MOST_INSTRUCTIONS:

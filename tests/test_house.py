@@ -51,8 +51,9 @@ MAY_IMPORT = {
     "loading": {"robot", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
     "cache_command": {"compiler", "errors"},
+    "count_command": {"robot", "functions", "errors"},
     "bench": {"robot", "functions", "compiler"},
-    "cli": {"bench", "compiler", "cache_command", "loading", "robot", "check", "robots", "errors", ""},
+    "cli": {"bench", "compiler", "cache_command", "count_command", "loading", "robot", "check", "robots", "errors", ""},
     "__main__": {"cli"},
     "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
 }
