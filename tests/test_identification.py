@@ -246,5 +246,6 @@ def test_the_page_identifies_an_arm():
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)
     base = namespace["base"]
+    assert len(base) == 38  # as the page says
     assert namespace["beta"] == pytest.approx(base.values, abs=1e-9)
     assert np.max(np.abs(namespace["again"] - namespace["measured"])) < 1e-9
