@@ -1,4 +1,4 @@
-"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot bench FILE`,
+"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot bench FILE`,
 `qddot export FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qddot import __version__, bench, cache_command, export_command, robots
+from qddot import __version__, bench, cache_command, count_command, export_command, robots
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, function, text in (
         ("info", _info, "Shows the tree, the masses, the joints and the findings of a robot."),
         ("check", _check, "Lists everything doubtful in a robot's file, then tests the identities of dynamics on it."),
+        ("count", _count, "Prints the operations of a robot's dynamics by function and formulation, regrouped or not."),
         ("bench", _bench, "Prints how many states a second are computed of a robot on this machine."),
         ("export", export_command.command, "Writes a function of a robot as readable C99."),
     ):
@@ -72,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "export":
             export_command.add_arguments(sub)
+        if name == "count":
+            count_command.add_arguments(sub)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
     demo = command("demo", _demo, "Computes and checks the dynamics of the embedded robots.")
@@ -80,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _load(options: argparse.Namespace) -> Robot:
-    return load(options.file, floating_base=options.floating_base, snap=options.snap)
+    passive = not getattr(options, "no_passive_forces", False)
+    return load(options.file, floating_base=options.floating_base, snap=options.snap, passive_forces=passive)
 
 
 # ---- info ----------------------------------------------------------------------------------------------------------
@@ -209,6 +213,13 @@ def _check(options: argparse.Namespace) -> int:
 def _table(results: Sequence[Identity]) -> Iterator[str]:
     for r in results:
         yield f"  {'ok  ' if r.holds else 'FAIL'}  {r.name:<50} {r.error:8.1e}  (allowed {r.allowed:.1e})"
+
+
+# ---- count -----------------------------------------------------------------------------------------------------------
+
+
+def _count(options: argparse.Namespace) -> int:
+    return count_command.command(options, _load(options))
 
 
 # ---- bench -----------------------------------------------------------------------------------------------------------

@@ -144,17 +144,29 @@ def _numbers(model: Model, kind: str, i: int) -> Sequence[Scalar]:
     if kind in _JOINT:
         table: tuple[Vector, ...] = getattr(model, kind)
         return table[i]
-    T, (m, h, I) = model.placement[i], model.inertia[i]
+    T = model.placement[i]
     match kind:
         case "inertia":
-            return (m, *h, I[0][0], I[0][1], I[1][1], I[0][2], I[1][2], I[2][2])
+            return numbers_of(model.inertia[i])
         case "mass":
-            return (m,)
+            return (model.inertia[i].m,)
         case "com":
             return _center(model.inertia[i])
         case "position":
             return T.p
     return [x for row, p in zip(T.R.rows, T.p, strict=True) for x in (*row, p)] + [0.0, 0.0, 0.0, 1.0]
+
+
+def numbers_of(G: Inertia) -> tuple[Scalar, ...]:
+    """The ten numbers of an inertia."""
+    (xx, xy, xz), (_, yy, yz), (_, _, zz) = G.I
+    return (G.m, *G.h, xx, xy, yy, xz, yz, zz)
+
+
+def inertia_of(ten: Sequence[Scalar]) -> Inertia:
+    """The inertia that these ten numbers are."""
+    m, x, y, z, xx, xy, yy, xz, yz, zz = ten
+    return Inertia(m, (x, y, z), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
 
 
 def put(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Model:
@@ -188,8 +200,7 @@ def put(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Mod
 
 def _inertia(G: Inertia, own: Mapping[str, tuple[Scalar, ...]]) -> Inertia:
     if "inertia" in own:
-        m, x, y, z, xx, xy, yy, xz, yz, zz = own["inertia"]
-        return Inertia(m, (x, y, z), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
+        return inertia_of(own["inertia"])
     if not own.keys() & {"mass", "com"}:
         return G
     c = _center(G)

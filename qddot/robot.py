@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import functions, parameters
+from qddot import functions, identification, kernels, parameters
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
 from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning, SingularMassMatrixError
+from qddot.identification import BaseParameters
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.scalars import stack
@@ -285,6 +286,15 @@ class Robot:
         """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
         return Robot(parameters.changed(self.model, values), self.compiled)
 
+    def base_parameters(self, tolerance: float = 1e-9) -> BaseParameters:
+        """Which combinations of the links' inertias joint forces depend on, and their values (docs/parameters.md).
+
+        What the forces at random states tell apart by less than `tolerance` is taken for the same.
+        """
+        if self.model.loops:
+            raise self._has_loops("identification")
+        return identification.base_parameters(self.model, tolerance)
+
     # ---- kernels
 
     def kernel(
@@ -332,7 +342,7 @@ class Robot:
         extra = self._needs(function, method, dtype, frame)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
-        return functions.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
+        return kernels.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
 
     def export_c(
         self,

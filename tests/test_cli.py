@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from qddot import robots
+import qddot
+from qddot import count_command, functions, robots
 from qddot.cli import main
 
 GOOD = """<robot name="two"><link name="base"/>
@@ -111,6 +112,74 @@ def test_bench(capsys):
     assert all(r["one_thread"] > 0 for r in report["rows"])
     assert main(["bench", "double_pendulum"]) == 0
     assert "states/s" in capsys.readouterr().out
+
+
+def test_count(capsys):
+    assert main(["count", "double_pendulum"]) == 0
+    out = capsys.readouterr().out
+    assert "double_pendulum: 2 moving links, nv = 2" in out
+    for function in count_command.DEFAULT:
+        rows = out.split(f"  {function} ")[1].split("\n  ")
+        methods = len(functions.FUNCTIONS[function].methods)
+        assert sum("*" in row.split("what")[0] for row in rows[:methods]) == 1, function  # auto takes one of them
+
+
+def test_count_as_json(capsys):
+    assert main(["count", "--json", "scara", "--function", "mass_matrix", "--function", "forward_dynamics"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    names = [(f, m) for f in ("mass_matrix", "forward_dynamics") for m in functions.FUNCTIONS[f].methods]
+    assert [(r["function"], r["method"]) for r in report["rows"]] == names
+    model = qddot.load("scara").model
+    for row in report["rows"]:
+        for regroup, key in ((False, "original"), (True, "regrouped")):
+            assert row[key] == functions.traced(model, row["function"], row["method"], regroup=regroup).count()
+        taken = functions.cheapest(model, row["function"], "auto")[1]
+        assert row["auto"] == (row["method"] == taken)
+
+
+def test_count_of_some(capsys):
+    assert main(["count", "--json", "quadruped", "--function", "inverse_dynamics", "--method", "newton_euler"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["function"], row["method"], row["auto"]) == ("inverse_dynamics", "newton_euler", False)
+    assert sum(row["regrouped"].values()) < sum(row["original"].values())
+    assert main(["count", "--json", "puma560", "--no-passive-forces", "--function", "inverse_dynamics"]) == 0
+    assert all(r["regrouped"]["sqrt"] == 0 for r in json.loads(capsys.readouterr().out)["rows"])  # friction has them
+    assert main(["count", "fourbar", "--function", "mass_matrix"]) == 0
+    assert "of the spanning tree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["pumma560"], "did you mean 'puma560'"),
+        (["pendulum", "--function", "mass_matrx"], "did you mean 'mass_matrix'"),
+        (["pendulum", "--function", "pose"], "'pose' needs a frame"),
+        (["pendulum", "--method", "abba"], "has no method 'abba': "),
+        (["pendulum", "--function", "mass_matrix", "--method", "articulated_body"], "mass_matrix has no method"),
+    ],
+)
+def test_count_of_what_is_not_there(capsys, words, text):
+    assert main(["count", *words]) == 2
+    captured = capsys.readouterr()
+    assert text in captured.err
+    assert captured.out == ""
+
+
+def test_count_without_mass_or_freedom(urdf, capsys):
+    file = urdf(GOOD.replace("1.25", "0").replace('="1" i', '="0" i').replace('izz="1"', 'izz="0"'))
+    assert main(["count", file]) == 0
+    out = capsys.readouterr().out
+    assert "mass_matrix" in out
+    assert "forward_dynamics" not in out
+    assert main(["count", file, "--function", "forward_dynamics"]) == 2
+    assert "joint elbow moves nothing" in capsys.readouterr().err
+    assert main(["count", urdf('<robot name="rock"><link name="base"/></robot>')]) == 2
+    assert "has no freedoms" in capsys.readouterr().err
+
+
+def test_counting_needs_no_llvm():
+    code = "import sys; from qddot.cli import main; main(['count', 'pendulum']); assert 'llvmlite' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
 def test_as_a_program():

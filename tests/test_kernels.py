@@ -19,7 +19,7 @@ from mechanisms import MOVING
 from test_pinocchio import REFUSED, URDFS
 
 import qddot
-from qddot import functions, scalars
+from qddot import functions, kernels, scalars
 from qddot.compiler import interp, llvm, machine
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
@@ -62,7 +62,7 @@ def agree(model, name, frame=None, states=19):
     q, v = (np.stack(x) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1], "tau": v[::-1], "f_ext": rng.standard_normal((states, model.n_links, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    kernel = functions.build(model, name, **extra)
+    kernel = kernels.build(model, name, **extra)
     lanes = kernel(*arrays)
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
@@ -92,7 +92,7 @@ def test_every_method(name):
     q, v = robot.random_state(rng)
     known = {"q": q, "v": v, "a": v, "tau": v, "f_ext": rng.standard_normal((6, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    results = [functions.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
+    results = [kernels.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
     for other in results[1:]:
         close(other, results[0], 1e-10)  # formulations differ in rounding by the condition of M, here below 1e3
 

@@ -11,7 +11,7 @@ from test_pinocchio import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
-from qddot import functions, parameters
+from qddot import functions, kernels, parameters
 from qddot.compiler import interp
 from qddot.compiler.fuse import fused
 from qddot.functions import FUNCTIONS
@@ -364,7 +364,7 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
     both, turned = (arm.kernel("inverse_dynamics", free=f) for f in (names, names[::-1]))
     assert np.array_equal(both(q, v, a, 2.0, 3.0), turned(q, v, a, 3.0, 2.0))
     keys = {
-        functions._key(arm.model, "inverse_dynamics", "auto", "float64", None, {"free": f} if f else {})
+        kernels._key(arm.model, "inverse_dynamics", "auto", "float64", None, {"free": f} if f else {})
         for f in ((), names[:1], names[1:], names, names[::-1])
     }
     assert len(keys) == 5
@@ -373,13 +373,13 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
 def test_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     model = random_tree(3, rng=9, kinds=("revolute",)).model()
-    first = functions.build(model, "gravity_force", free=("mass",))
-    again = functions.build(model, "gravity_force", free=("mass",))
+    first = kernels.build(model, "gravity_force", free=("mass",))
+    again = kernels.build(model, "gravity_force", free=("mass",))
     assert (first.info.cached, again.info.cached) == (False, True)
     assert again.info.free == ("mass",)
     q = np.ones(3)
     assert np.array_equal(first(q, [1.0, 2.0, 3.0]), again(q, [1.0, 2.0, 3.0]))
-    assert not functions.build(model, "gravity_force", free=("link1.mass",)).info.cached
+    assert not kernels.build(model, "gravity_force", free=("link1.mass",)).info.cached
 
 
 def test_explain(arm):

@@ -1,11 +1,14 @@
 """The README's examples run as they are printed."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_pinocchio import ROBOTS
+
+from qddot.cli import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -22,6 +25,18 @@ def test_example(number, tmp_path, monkeypatch):
     assert namespace["robot"].nv > 0
     if number == 0:
         assert np.max(np.abs(namespace["a"])) < 1e-9  # the example says that it is zero again
+
+
+@pytest.mark.parametrize(("title", "name"), [("PUMA 560", "puma560"), ("Stanford arm", "stanford")])
+def test_operation_counts(title, name, capsys):
+    """The table says what the command beside it prints."""
+    functions = ("inverse_dynamics", "bias_force", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
+    words = [x for f in functions for x in ("--function", f)]
+    assert main(["count", name, "--json", "--no-passive-forces", *words]) == 0
+    rows = [r for r in json.loads(capsys.readouterr().out)["rows"] if r["auto"]]
+    assert [r["function"] for r in rows] == list(functions)
+    cells = " | ".join(f"{r['regrouped']['mul']} + {r['regrouped']['add']}" for r in rows)
+    assert f"| {title} | {cells} |" in README
 
 
 def test_the_two_commands_stand_first():

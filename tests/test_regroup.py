@@ -1,7 +1,9 @@
 """Regrouped inertias and frames of our own: the same joint forces from fewer numbers, in fewer operations."""
 
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from mechanisms import MOVING, State, trees
 from test_kernels import REAL
 
 import qddot
+from benchmarks import counts
+from benchmarks.counts import arm, count
 from qddot import functions, regroup
 from qddot.algorithms import classical, composite_body, energy
 from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
@@ -151,55 +155,22 @@ def test_a_used_robot_can_be_pickled():
 # ---- operation counts of the general arm: n revolute joints, every DH constant and inertial parameter arbitrary
 
 
-def arm(n, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(n):
-        A = rng.standard_normal((3, 3))
-        rows.append(
-            {
-                **dict(zip(("alpha", "a", "d"), rng.uniform(0.2, 1.2, 3), strict=True)),
-                "mass": rng.uniform(0.5, 3.0),
-                "com": rng.uniform(-0.3, 0.3, 3),
-                "inertia": 0.1 * (A @ A.T) + 0.1 * np.eye(3),
-            }
-        )
-    return qddot.from_dh(rows, convention="modified").model
-
-
-def count(model, function, method):
-    ops = functions.traced(model, function, method).count()
-    return ops["mul"], ops["add"]
-
-
-# Lin 1991, Table I: inertia matrix. Rows in its order: Walker & Orin, Renaud, Lin 1988, Fijany & Bejczy, "Present".
-TABLE_I = (
-    lambda n: (11 * n**2 + 53 * n - 74, 8 * n**2 + 52 * n - 62),
-    lambda n: (13.5 * n**2 + 22.5 * n - 68, 9 * n**2 + 26 * n - 64),
-    lambda n: ((7 * n**3 + 99 * n**2 - 214 * n) / 6 + 19, n**3 + 13.5 * n**2 - 28.5 * n + 14),
-    lambda n: (4.5 * n**2 + 115.5 * n - 175, 4 * n**2 + 88 * n - 134),
-    lambda n: (10.5 * n**2 + 38.5 * n - 85, 6 * n**2 + 39 * n - 70),
-)
-# Table II: bias vector by Khalil & Kleinfinger and Balafoutis et al.; Lin's own is what b costs once H is there.
-TABLE_II = (lambda n: (101 * n - 129, 90 * n - 118), lambda n: (93 * n - 69, 81 * n - 66))
-LIN_BIAS = lambda n: (12.5 * n**2 + 5.5 * n + 3, 9 * n**2 + n)  # noqa: E731
-FEATHERSTONE_CRBA = lambda n: (10 * n**2 + 22 * n - 32, 6 * n**2 + 37 * n - 43)  # noqa: E731  Featherstone 2005
-BALAFOUTIS_RNEA = lambda n: (93 * n - 108, 81 * n - 100)  # noqa: E731  Balafoutis & Patel 1991
-MCMILLAN_ABA = lambda n: (224 * n - 259, 205 * n - 248)  # noqa: E731  McMillan, Orin & McGhee 1995
-
-
 @pytest.mark.parametrize("n", range(2, 9))
 def test_fewer_operations_than_published(n):
     model = arm(n)
     H = sum(count(model, "mass_matrix", "composite_body"))
     b = sum(count(model, "bias_force", "newton_euler_classical"))
-    for published in (*TABLE_I, FEATHERSTONE_CRBA):
-        assert sum(published(n)) > H
-    for published in TABLE_II:
-        assert b < sum(published(n))
-    assert H + b < sum(TABLE_I[-1](n)) + sum(LIN_BIAS(n))
-    assert sum(count(model, "inverse_dynamics", "newton_euler_classical")) < sum(BALAFOUTIS_RNEA(n))
-    assert sum(count(model, "forward_dynamics", "articulated_body_classical")) < sum(MCMILLAN_ABA(n))
+    inverse = sum(count(model, "inverse_dynamics", "newton_euler_classical"))
+    aba = sum(count(model, "forward_dynamics", "articulated_body_classical"))
+    for own, published in (
+        (H, counts.INERTIA_MATRIX),
+        (b, counts.TABLE_II),
+        (H + b, counts.BOTH),
+        (inverse, counts.INVERSE),
+        (aba, counts.FORWARD),
+    ):
+        for who, formula in published.items():
+            assert own < sum(formula(n)), who
 
 
 def test_counts_of_six_joints():
@@ -214,5 +185,31 @@ def test_counts_of_six_joints():
 @pytest.mark.parametrize("function", ["mass_matrix", "bias_force", "forward_dynamics"])
 def test_counts_depend_on_the_shape_of_an_arm_and_not_on_its_numbers(function):
     method = functions.FUNCTIONS[function].auto[:1] or ("composite_body",)
-    counts = np.array([count(arm(5, seed), function, *method) for seed in range(6)])
-    assert np.ptp(counts, axis=0).max() <= 1  # signs decide whether a sum and a difference are one operation
+    found = np.array([count(arm(5, seed), function, *method) for seed in range(6)])
+    assert np.ptp(found, axis=0).max() <= 1  # signs decide whether a sum and a difference are one operation
+
+
+# ---- what is printed
+
+
+def tables(text):
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_the_decision_has_the_counts_that_are_printed(monkeypatch, capsys):
+    monkeypatch.setattr(counts, "CASES", ("ur5", "panda7"))
+    counts.main(["--no-times"])
+    page = (Path(__file__).parents[1] / "docs/decisions/0006-fewer-operations.md").read_text()
+    missing = [line for line in tables(capsys.readouterr().out) if line not in tables(page)]
+    assert not missing
+
+
+def test_the_benchmark_runs(monkeypatch, capsys):
+    for name, value in (("JOINTS", (2,)), ("CASES", ("ur5",)), ("STATES", 16), ("ROUNDS", 3)):
+        monkeypatch.setattr(counts, name, value)
+    try:
+        counts.main([])
+    finally:
+        qddot.set_num_threads(None)
+    rows = re.findall(r"\| ur5 (\w+) \| \d+, \d+ \|", capsys.readouterr().out)
+    assert rows == list(counts.FUNCTIONS)

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from mechanisms import MOVING
 
 import qddot
-from qddot import functions, roll
+from qddot import functions
 from qddot.compiler import interp, rolled
 from qddot.compiler.fuse import fused
 from qddot.errors import NotRollableError
 from qddot.functions import FUNCTIONS
 from qddot.robots.generators import random_tree
+from qddot.rolling.assembly import shelves
 
 # The same operations but for constants that straight-line code folds into others: a few units in the last place, times
 # the condition of M where it is divided by.
@@ -117,10 +118,10 @@ def test_short_robots_are_not_rolled():
 
 
 def test_rows_share_shelves_where_they_can():
-    assert max(roll.shelves([0, *range(50)])) == 1  # a chain needs two
+    assert max(shelves([0, *range(50)])) == 1  # a chain needs two
     tree = random_tree(40, rng=3).model()
     parent = [max(p, 0) for p in tree.parent]
-    shelf = roll.shelves(parent)
+    shelf = shelves(parent)
     for i in range(1, len(parent)):  # a link's own stays until its last child
         for k in range(parent[i] + 1, i):
             assert shelf[k] != shelf[parent[i]]

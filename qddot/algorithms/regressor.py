@@ -1,0 +1,42 @@
+"""Inverse dynamics as a matrix: without rotors and passive forces, tau = Y(q, v, a) π for the links' inertias π.
+
+Kim 2012, Table 2, with unit inertias: (42) is linear in the inertia, and so is all that follows. Atkeson, An &
+Hollerbach 1986 identify loads and links by it.
+
+| code     | meaning                                                              |
+|----------|----------------------------------------------------------------------|
+| T, S, V  | as in `newton_euler`                                                 |
+| Vdot[i]  | V̇_i with gravity as an acceleration of the base                      |
+| F        | force that a unit inertia of link i takes, on its way to the base    |
+
+Cost: O(n · depth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.algorithms.kinematics import link_velocities
+from qddot.model import Model
+from qddot.spatial import Ad_inv, Ad_inv_T, Inertia, ad, ad_T
+
+
+def torque_regressor(model: Model, q: Any, v: Any, a: Any, units: Sequence[Inertia]) -> NDArray[Any]:
+    """Y, nv × (links · units): a column is the joint forces when one link has one of the units and the rest nothing."""
+    T, S, Sdot_v = model.joints_at(q, v)
+    V, v, a = link_velocities(model, q, v), model.velocities(v), model.velocities(a)
+    (Vdot,) = model.per_link("Vdot")
+    Vdot[0], columns = model.base_acceleration, []
+    for i, p in model.outward():
+        Vdot[i] = Ad_inv(T[i], Vdot[p]) + ad(V[i], S[i] @ v[i]) + Sdot_v[i] + S[i] @ a[i]  # (41)
+        for I in units:
+            F, tau = I @ Vdot[i] - ad_T(V[i], I @ V[i]), model.joint_vector("tau")  # (42)
+            for j in model.ancestors(i):
+                tau[j] = S[j].T @ F
+                F = Ad_inv_T(T[j], F)
+            columns.append(tau.stack())
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)

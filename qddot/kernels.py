@@ -1,0 +1,158 @@
+"""A function of a model into a kernel: the formulation and the form chosen, compiled, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qddot.compiler import machine
+from qddot.compiler.cache import default_cache
+from qddot.compiler.kernel import Info, Kernel, Shape
+from qddot.compiler.machine import Code
+from qddot.errors import KernelTooLargeError, NotRollableError
+from qddot.functions import cheapest, cheapest_rolled, explain, input_shapes, lookup
+from qddot.model import Model
+
+if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
+    from qddot.compiler.program import Program
+    from qddot.compiler.rolled import Rolled
+
+MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
+LONG = 100  # links above which code keeps its loops (docs/decisions/0007)
+
+
+def build(
+    model: Model,
+    name: str,
+    method: str = "auto",
+    dtype: str = "float64",
+    lanes: int | None = None,
+    *,
+    form: str = "auto",
+    regroup: bool = True,
+    free: Sequence[str] = (),
+    **needs: Any,
+) -> Kernel:
+    """The kernel of a function of a model, from the cache if it is there."""
+    function = lookup(name, method)[0]
+    begin = time.perf_counter()
+    needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
+    key = _key(model, name, method, dtype, lanes, {**needs, "form": form})
+    inputs, output = input_shapes(model, function, free), function.output(model)
+    stored = _unpack(default_cache().get(key))
+    cached = stored is not None
+    if stored is None:
+        stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output)
+        default_cache().put(key, _pack(*stored))
+    facts, data = stored
+    info = Info(
+        function=name,
+        dtype=dtype,
+        code_bytes=len(data),
+        compile_seconds=time.perf_counter() - begin,
+        cached=cached,
+        free=tuple(free),
+        **facts,
+    )
+    names = (*function.inputs, *free)
+    return Kernel(Code(data), names, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
+
+
+def _compile(
+    model: Model,
+    name: str,
+    method: str,
+    dtype: str,
+    lanes: int | None,
+    form: str,
+    needs: Mapping[str, Any],
+    inputs: list[Shape],
+    output: Shape,
+) -> tuple[dict[str, Any], bytes]:
+    from qddot.compiler import llvm
+
+    facts, program = _chosen(model, name, method, form, needs)
+    count = facts["instructions"]
+    width = machine.lanes(dtype) if lanes is None else lanes
+    with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
+        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
+    return {**facts, "lanes": width}, data
+
+
+def _chosen(
+    model: Model, name: str, method: str, form: str, needs: Mapping[str, Any]
+) -> tuple[dict[str, Any], Program | Rolled]:
+    """The program to compile, and what is to be known of it."""
+    from qddot.compiler import rolled as rolling
+    from qddot.compiler.fuse import fused
+
+    why = ""
+    if form == "rolled" or (form == "auto" and model.n_links > LONG):
+        try:
+            loops, method = cheapest_rolled(model, name, method, **needs)
+            program = rolling.fused(loops)
+            count = program.instructions()
+            return {"method": method, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+        except NotRollableError as error:
+            why = f"{name} of {model.name!r} cannot be rolled: {error}"
+            if form == "rolled":
+                raise NotRollableError(f"{why}; take form='unrolled'") from None
+    plain, method = cheapest(model, name, method, **needs)
+    line = fused(plain)
+    count = len(line.nodes())
+    if count > MOST_INSTRUCTIONS:
+        raise KernelTooLargeError(
+            f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
+            f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
+        )
+    return {"method": method, "form": "unrolled", "ops": plain.count(), "instructions": count}, line
+
+
+class _Notice:
+    """A line on the terminal while something takes longer than a second, gone afterwards."""
+
+    def __init__(self, text: str, operations: int) -> None:
+        self.text = text if operations > 15_000 and sys.stderr.isatty() else ""
+
+    def __enter__(self) -> None:
+        if self.text:
+            print(self.text, end="\r", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.text:
+            print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
+
+
+# ---- the cache's keys and values ---------------------------------------------------------------------------------------
+
+
+def _key(model: Model, name: str, method: str, dtype: str, lanes: int | None, needs: Mapping[str, Any]) -> str:
+    parts = (model.digest, name, method, dtype, lanes, sorted(needs.items()), machine.cpu(), _source())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@cache
+def _source() -> str:
+    """The state of qddot's own code: a kernel of another version is another kernel."""
+    root = Path(__file__).parent
+    stats = [(str(p.relative_to(root)), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(root.rglob("*.py"))]
+    import llvmlite
+
+    return hashlib.sha256(repr((stats, llvmlite.__version__, sys.version)).encode()).hexdigest()
+
+
+def _pack(facts: dict[str, Any], data: bytes) -> bytes:
+    return json.dumps(facts).encode() + b"\n" + data
+
+
+def _unpack(value: bytes | None) -> tuple[dict[str, Any], bytes] | None:
+    if value is None:
+        return None
+    head, _, data = value.partition(b"\n")
+    return json.loads(head), data

@@ -1,0 +1,15 @@
+"""From the readable algorithm to rolled code: its loops over the links, run once for each kind of link.
+
+Links are of one kind if their joints are of one kind and the same of their numbers are zero or one. The algorithm runs on a
+model that has one link of each kind, all on the world, whose other numbers are columns with an entry for every real link
+of that kind. Each of its loops over `model.outward()` or `model.inward()` becomes a sweep, each link of it the segment of
+a kind. What an algorithm reads from or adds to `quantity[p]`, the parent's, goes through memory; so does what one loop
+computes and a later one uses. All else, the algebra included, is as in straight-line code.
+
+An algorithm can be rolled if its loops are not nested and links meet only through their parents: the recursions are,
+matrices over all freedoms and sums over all links are not.
+"""
+
+from qddot.rolling.roll import roll
+
+__all__ = ["roll"]
