@@ -95,6 +95,7 @@ def c_source(
     method: str = "auto",
     dtype: str = "float64",
     frame: str | None = None,
+    prescribed: Sequence[int] | None = None,
     sincos: str = "own",
     fma: bool = True,
     inline: bool = False,
@@ -110,7 +111,7 @@ def c_source(
     """
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
-    needs = {} if frame is None else {"frame": frame}
+    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed)) if x is not None}
     plain, method = functions.cheapest(model, function, method, **needs)
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
@@ -122,7 +123,7 @@ def c_source(
     about = ABOUT.get(function, About("out", "the result", ""))
     inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, known), strict=True)]
     output = about.output, prod(shape)
-    called = _checked_name(name) if name is not None else c_name(model.name, function, *needs.values())
+    called = _checked_name(name) if name is not None else c_name(model.name, function, *([] if frame is None else [frame]))
     program = fused(plain) if fma else plain
 
     def label(symbol: str, link: int) -> str:

@@ -20,6 +20,7 @@ from qddot.algorithms import (
     coriolis,
     energy,
     factorization,
+    hybrid,
     kinematics,
     newton_euler,
 )
@@ -46,7 +47,8 @@ UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float
 class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
-    `needs` names what it also takes; `auto` lists the formulations of which the one with fewest operations is compiled.
+    `needs` names what else its kernel is made for ("frame", "prescribed"); `auto` lists the formulations of which the one
+    with fewest operations is compiled.
     `simplify` is the rewriting of the model that its result does not notice.
     """
 
@@ -100,6 +102,10 @@ def _six(m: Model) -> Shape:
     return (6,)
 
 
+def _two_rows(m: Model) -> Shape:
+    return (2, m.nv)
+
+
 def _columns(m: Model) -> Shape:
     return (6, m.nv)
 
@@ -118,11 +124,21 @@ _FORWARD = {
     "composite_body_factored": factorization.forward_dynamics,
 }
 
+_HYBRID = {
+    "articulated_body": hybrid.hybrid_dynamics,
+    "articulated_body_classical": hybrid.hybrid_dynamics_classical,
+    "composite_body_factored": hybrid.hybrid_dynamics_partitioned,
+}
+
 FUNCTIONS: dict[str, Function] = {
     "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
     "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
     "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
     "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "hybrid_dynamics_with_forces": Function(
+        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+    ),
     "mass_matrix": Function(
         ("q",),
         _square,
@@ -230,6 +246,8 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     function, _, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
+    if function.needs not in ("", "frame"):
+        raise NotRollableError("it does not treat all joints alike")
     if regroup:
         model = function.simplify(model)
 

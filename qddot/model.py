@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qddot.blocks import Motions, Vector
-from qddot.errors import Finding, unknown
+from qddot.errors import Finding, InputError, unknown
 from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, PerLink, Slot, Velocities
 from qddot.joints import Joint, Own
 from qddot.rotation import ZERO, Vec
@@ -235,6 +235,26 @@ class Model:
     @cached_property
     def _joints(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.joint_names) if i > 0}
+
+    def freedoms(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
+        """The places in v of joints by name, of single freedoms of them as (joint, k), and of indices into v."""
+        found: set[int] = set()
+        for x in (chosen,) if isinstance(chosen, str) else chosen:
+            name, k = (x, None) if isinstance(x, str) else x if isinstance(x, tuple) else (None, x)
+            places = range(self.nv) if name is None else self._own_freedoms(name)
+            if k is not None and not (isinstance(k, int | np.integer) and 0 <= k < len(places)):
+                owner = f"robot {self.name!r}" if name is None else f"joint {name!r}"
+                raise InputError(f"{owner} has no freedom {k!r}: it has {len(places)}, counted from 0")
+            found.update(places if k is None else [places[k]])
+        return tuple(sorted(found))
+
+    def _own_freedoms(self, joint: str) -> range:
+        i = self.joint_index(joint)
+        mimic, slot = self.mimic[i], self.slots[i]
+        if mimic is not None:
+            master = self.joint_names[mimic.link]
+            raise InputError(f"joint {joint!r} has no freedom of its own: it follows {master!r}; choose {master!r}")
+        return range(slot.v.start, slot.v.stop)
 
     # ---- variants
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,6 +165,31 @@ class Robot:
             return self._solve(1, "forward_dynamics", q, v, tau)
         return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
 
+    def hybrid_dynamics(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        prescribed: Iterable[str | int | tuple[str, int]],
+    ) -> tuple[Array, Array]:
+        """Accelerations and forces, both complete, where some freedoms have a given acceleration, the rest a given force.
+
+        `prescribed` says which: joints by name, single freedoms of them as (joint, k), or indices into v. Of `a` only
+        those are read, of `tau` only the others.
+        """
+        chosen = self.model.freedoms(prescribed)
+        if self.model.loops:
+            raise self._has_loops("hybrid dynamics")
+        if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
+            raise self._no_mass(guilty)
+        forces = () if f_ext is None else (f_ext,)
+        name = "hybrid_dynamics_with_forces" if forces else "hybrid_dynamics"
+        both = self._run(name, q, v, a, tau, *forces, prescribed=chosen)
+        return both[..., 0, :], both[..., 1, :]
+
     def mass_matrix(self, q: ArrayLike) -> Array:
         """M(q), (..., nv, nv); of the spanning tree if there are loops."""
         return self._run("mass_matrix", q)
@@ -306,21 +331,23 @@ class Robot:
         lanes: int | None = None,
         form: str = "auto",
         frame: str | None = None,
+        prescribed: Iterable[str | int | tuple[str, int]] | None = None,
         free: Sequence[str] = (),
         regroup: bool = True,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
-        `function` is the name of one of this robot's methods; those that take a frame need `frame`. `method` names a
-        formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as many as
-        the processor can). `form` is "unrolled", straight-line code for this one robot, or "rolled", code that keeps its
-        loops over the links and does not grow with their number; "auto" rolls what is long. `free` names parameters
-        (docs/parameters.md) that the kernel takes as inputs after the others, each with batch axes of its own.
-        `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is compiled once and
-        kept, in this process and on disk.
+        `function` is the name of one of this robot's methods; those that take a frame need `frame`, hybrid dynamics needs
+        `prescribed`. `method` names a formulation, `dtype` is float64 or float32, `lanes` how many states one instruction
+        works on (None: as many as the processor can). `form` is "unrolled", straight-line code for this one robot, or
+        "rolled", code that keeps its loops over the links and does not grow with their number; "auto" rolls what is long.
+        `free` names parameters (docs/parameters.md) that the kernel takes as inputs after the others, each with batch
+        axes of its own. `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is
+        compiled once and kept, in this process and on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
-        key = (function, method, dtype, lanes, form, frame, regroup, free)
+        chosen = None if prescribed is None else self.model.freedoms(prescribed)
+        key = (function, method, dtype, lanes, form, frame, chosen, regroup, free)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
@@ -334,12 +361,13 @@ class Robot:
         lanes: int | None,
         form: str,
         frame: str | None,
+        prescribed: Sequence[int] | None,
         regroup: bool,
         free: Sequence[str],
     ) -> Kernel:
         if form not in ("auto", "unrolled", "rolled"):
             raise InputError(f"form={form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
-        extra = self._needs(function, method, dtype, frame)
+        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
         return kernels.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
@@ -352,12 +380,13 @@ class Robot:
         method: str = "auto",
         dtype: str = "float64",
         frame: str | None = None,
+        prescribed: Iterable[str | int | tuple[str, int]] | None = None,
         **options: Any,
     ) -> CSource:
         """A function as readable C99, written to `path` and a header beside it; `qddot.export.c_source` has the options."""
         from qddot import export
 
-        extra = self._needs(function, method, dtype, frame)
+        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed)
         if self.model.loops and function.startswith(("inverse_dynamics", "forward_dynamics")):
             raise self._has_loops(function)
         if function.startswith(("forward_dynamics", "mass_matrix_inverse")) and self.massless_joints:
@@ -367,17 +396,21 @@ class Robot:
             export.write(found, path)
         return found
 
-    def _needs(self, function: str, method: str, dtype: str, frame: str | None) -> dict[str, Any]:
+    def _needs(self, function: str, method: str, dtype: str, **given: Any) -> dict[str, Any]:
         """What else a function is to be given, if all that is asked for is there."""
         if dtype not in ("float64", "float32"):
             raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
         needs = functions.lookup(function, method)[0].needs
-        if bool(needs) != (frame is not None):
-            what = "needs frame=" if needs else "takes no frame="
-            raise InputError(f"function {function!r} {what}")
+        for name, value in given.items():
+            if (name == needs) != (value is not None):
+                raise InputError(f"function {function!r} {'needs' if name == needs else 'takes no'} {name}=")
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
-        return {} if frame is None else {"frame": self.model.frame(frame).name}
+        exact: dict[str, Callable[[Any], Any]] = {
+            "frame": lambda x: self.model.frame(x).name,
+            "prescribed": self.model.freedoms,
+        }
+        return {needs: exact[needs](given[needs])} if needs else {}
 
     @cached_property
     def _kernels(self) -> dict[Any, Kernel]:
@@ -388,27 +421,27 @@ class Robot:
         """The functions for one state of kernels that have been used; they answer None for anything else."""
         return {}
 
-    def _run(self, function: str, *inputs: Any, frame: str | None = None) -> Array:
+    def _run(self, function: str, *inputs: Any, **needs: Any) -> Array:
         """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
-        key = function if frame is None else (function, frame)
+        key = (function, *needs.values()) if needs else function
         quick = self._quick.get(key)
         if quick is not None and (result := quick(*inputs)) is not None:
             return result
         kernel = self._kernels.get(key)
         if kernel is None:
             if self.nv == 0 or not self.compiled:
-                return self._eager(function, inputs, frame)
+                return self._eager(function, inputs, needs)
             try:
-                kernel = self._kernels[key] = self.kernel(function, frame=frame)
+                kernel = self._kernels[key] = self.kernel(function, **needs)
             except KernelTooLargeError as error:
                 warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
-                return self._eager(function, inputs, frame)
+                return self._eager(function, inputs, needs)
             if kernel.one_state is not None:
                 self._quick[key] = kernel.one_state
         try:
             result = kernel(*inputs)
         except InputError:
-            return self._eager(function, inputs, frame)  # which takes other kinds of numbers, and explains what is wrong
+            return self._eager(function, inputs, needs)  # which takes other kinds of numbers, and explains what is wrong
         if self._has_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
             self._checked(function, kernel.names, inputs)
         return result
@@ -428,16 +461,16 @@ class Robot:
             )
         return result
 
-    def _eager(self, function: str, inputs: Sequence[Any], frame: str | None) -> Array:
+    def _eager(self, function: str, inputs: Sequence[Any], needs: Mapping[str, Any]) -> Array:
         found, _, algorithm = functions.lookup(function, "auto")
         arrays = self._checked(function, found.inputs, inputs)
-        extra = {} if frame is None else {"frame": frame}
         try:
             with np.errstate(all="ignore"):
-                result = algorithm(self.model, *arrays, **extra)
+                result = algorithm(self.model, *arrays, **needs)
         except ZeroDivisionError:
             result = np.full(found.output(self.model), np.nan)
-        return _batched(len(found.output(self.model)), result, *arrays)
+        forces = found.inputs.index("f_ext") if "f_ext" in found.inputs else len(arrays)
+        return _batched(len(found.output(self.model)), result, *arrays, forces=forces)
 
     # ---- checks
 
@@ -511,36 +544,44 @@ class Robot:
         if energy.total_mass(self.model) == 0.0:
             raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
 
-    def _no_mass(self) -> SingularMassMatrixError:
-        names = ", ".join(repr(n) for n in self.massless_joints)
+    def _no_mass(self, joints: Sequence[str] = ()) -> SingularMassMatrixError:
+        names = ", ".join(repr(n) for n in joints or self.massless_joints)
         return SingularMassMatrixError(
             f"robot {self.name!r} has a singular mass matrix: "
             f"joint {names} moves nothing that has mass or inertia; "
             f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
         )
 
-    @cached_property
+    @property
     def massless_joints(self) -> tuple[str, ...]:
         """The joints that make the mass matrix singular in every configuration."""
-        rng = np.random.default_rng(0)
-        states = np.stack([self.random_state(rng)[0] for _ in range(3)])
-        M = _batched(2, composite_body.mass_matrix(self.model, states), states)
-        guilty: set[int] = set(range(self.nv))
-        for sample in M:
-            guilty &= _vanishing_pivots(sample)
-        slots = self.model.slots
-        owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
-        return tuple(self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
+        return self._massless(tuple(range(self.nv)))
+
+    def _massless(self, among: tuple[int, ...]) -> tuple[str, ...]:
+        """The joints by which the mass matrix of these freedoms, the others held, is singular in every configuration."""
+        if among not in self._singular:
+            rng = np.random.default_rng(0)
+            states = np.stack([self.random_state(rng)[0] for _ in range(3)])
+            M = _batched(2, composite_body.mass_matrix(self.model, states), states)[:, among, :][:, :, among]
+            guilty = {among[k] for k in set.intersection(*map(_vanishing_pivots, M))}
+            slots, names = self.model.slots, self.model.joint_names
+            owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
+            found = (names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
+            self._singular[among] = tuple(found)
+        return self._singular[among]
+
+    @cached_property
+    def _singular(self) -> dict[tuple[int, ...], tuple[str, ...]]:
+        return {}
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:
     return all(bool(np.isfinite(np.asarray(x)).all()) for x in arrays)
 
 
-def _batched(core: int, result: Any, *inputs: Array) -> Array:
+def _batched(core: int, result: Any, *inputs: Array, forces: int = 3) -> Array:
     """The result with the batch axes of the inputs, which it lacks where it does not depend on them."""
-    axes = [x.shape[: x.ndim - 1] for x in inputs[:3]]
-    axes += [x.shape[:-2] for x in inputs[3:]]  # external forces come fourth, and have one axis more
+    axes = [x.shape[: x.ndim - (2 if k == forces else 1)] for k, x in enumerate(inputs)]  # forces have one axis more
     out = np.asarray(result)
     shape = (*np.broadcast_shapes(*axes), *out.shape[out.ndim - core :])
     return out if out.shape == shape else np.broadcast_to(out, shape).copy()

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
+from qddot.functions import FUNCTIONS
 from qddot.joints import KINDS
 from qddot.model import Frame, Model
 from qddot.robot import Robot
@@ -81,6 +82,12 @@ def renumbered(model: Model, rng: np.random.Generator) -> Model:
         frames=tuple(f._replace(link=new[f.link]) for f in model.frames),
         loops=tuple(x._replace(link_a=new[x.link_a], link_b=new[x.link_b]) for x in model.loops),
     )
+
+
+def needs_of(name: str, robot) -> dict:
+    """What else a function needs, for tests that run over all functions: the last frame, every other freedom."""
+    last, some = robot.frame_names[-1], tuple(range(0, robot.nv, 2))
+    return {"": {}, "frame": {"frame": last}, "prescribed": {"prescribed": some}}[FUNCTIONS[name].needs]
 
 
 AXIAL = ("revolute", "prismatic", "helical", "cylindrical", "universal")

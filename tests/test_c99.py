@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mechanisms import MOVING
+from mechanisms import MOVING, needs_of
 from test_kernels import compiled, hard_angles
 
 import qddot
@@ -66,10 +66,6 @@ def call(lib, name, arrays, size, dtype):
     return out
 
 
-def frame_of(robot, name):
-    return robot.frame_names[-1] if FUNCTIONS[name].needs else None
-
-
 def states(robot, name, count=5):
     rng = np.random.default_rng(0)
     for _ in range(count):
@@ -82,10 +78,10 @@ def states(robot, name, count=5):
 def agree(folder, robot, jobs, compiler=None, level="-O1"):
     """The bits of C are those of the kernel, for each (function, dtype)."""
     jobs = [(name, dtype, f"{name}_{dtype}") for name, dtype in jobs]
-    made = [robot.export_c(n, frame=frame_of(robot, n), dtype=d, name=c, cc="").source for n, d, c in jobs]
+    made = [robot.export_c(n, **needs_of(n, robot), dtype=d, name=c, cc="").source for n, d, c in jobs]
     lib = library(folder, made, compiler, level)
     for name, dtype, called in jobs:
-        kernel = robot.kernel(name, dtype=dtype, frame=frame_of(robot, name))
+        kernel = robot.kernel(name, dtype=dtype, **needs_of(name, robot))
         for arrays in states(robot, name):
             expected = kernel(*arrays)
             found = call(lib, called, arrays, expected.size, dtype)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mechanisms import MOVING
+from mechanisms import MOVING, needs_of
 from test_pinocchio import REFUSED, URDFS
 
 import qddot
@@ -54,9 +54,9 @@ def close(x, y, tolerance):
 # ---- the same numbers everywhere
 
 
-def agree(model, name, frame=None, states=19):
+def agree(model, name, extra=None, states=19):
     """Eager, interpreter, one lane and all lanes agree on one function of a model."""
-    robot, extra = qddot.Robot(model, compiled=False), {} if frame is None else {"frame": frame}
+    robot, extra = qddot.Robot(model, compiled=False), extra or {}
     rng = np.random.default_rng(0)
     pairs = [robot.random_state(rng) for _ in range(states)]
     q, v = (np.stack(x) for x in zip(*pairs, strict=True))
@@ -67,7 +67,7 @@ def agree(model, name, frame=None, states=19):
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
     program = fused(functions.traced(model, name, "auto", **extra))
-    solves = name in ("forward_dynamics", "forward_dynamics_with_forces", "mass_matrix_inverse")
+    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
     worse = np.max(np.linalg.cond(robot.mass_matrix(q))) if solves else 1.0
     for k in (0, states - 1):
         inputs = np.concatenate([np.ravel(x[k]) for x in arrays])
@@ -80,14 +80,14 @@ def agree(model, name, frame=None, states=19):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_on_every_kind_of_joint(name, kind):
     model = random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
-    agree(model, name, model.frame_names[-1] if FUNCTIONS[name].needs else None)
+    agree(model, name, needs_of(name, model))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_method(name):
     model = qddot.load("stanford").model
     robot = qddot.load("stanford")
-    extra = {"frame": "link6"} if FUNCTIONS[name].needs else {}
+    extra = needs_of(name, robot)
     rng = np.random.default_rng(1)
     q, v = robot.random_state(rng)
     known = {"q": q, "v": v, "a": v, "tau": v, "f_ext": rng.standard_normal((6, 6))}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mechanisms import MOVING
+from mechanisms import MOVING, needs_of
 from test_pinocchio import REFUSED, URDFS
 
 import qddot
@@ -77,12 +77,12 @@ def test_every_function_on_every_kind_of_joint(name, names, kind):
     rng = np.random.default_rng(3)
     robot = qddot.Robot(random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model())
     values = {n: other_values(robot, n, rng) for n in names}
-    known, extra = state_of(robot, rng), {"frame": robot.frame_names[-1]} if FUNCTIONS[name].needs else {}
+    known, extra = state_of(robot, rng), needs_of(name, robot)
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
     program = fused(functions.traced(robot.model, name, "auto", free=names, **extra))
     inputs = np.concatenate([np.ravel(x) for x in (*arrays, *values.values())])
     other = robot.with_parameters(values)
-    solves = name in ("forward_dynamics", "forward_dynamics_with_forces", "mass_matrix_inverse")
+    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
     worse = np.linalg.cond(eager(other, "mass_matrix", [known["q"]])) if solves else 1.0
     close(interp.run(program, inputs), eager(other, name, arrays, **extra).ravel(), OTHER_ORDER * worse)
 

@@ -15,6 +15,7 @@ Cost: O(n depth²) to factor, O(n² depth) for the inverse.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def freedoms_above(model: Model) -> list[list[int]]:
     return above
 
 
-def factors(M: Matrix, above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
+def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
     """L and the reciprocals of D with M = Lᵀ D L."""
     H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
     L: Sparse = [{} for _ in above]
@@ -61,7 +62,7 @@ def factors(M: Matrix, above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few freedoms."""
     above = freedoms_above(model)
-    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
     at_rest = np.zeros(model.nv)
     x = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
     for k in reversed(range(model.nv)):
@@ -74,7 +75,8 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     return stack(x)
 
 
-def _rows(M: NDArray[Any]) -> Matrix:
+def rows_of(M: NDArray[Any]) -> Matrix:
+    """A matrix of scalars by rows."""
     n = M.shape[-1]
     flat = split(M.reshape(*M.shape[:-2], n * n))
     return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(n))
@@ -83,7 +85,7 @@ def _rows(M: NDArray[Any]) -> Matrix:
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
     n, above = model.nv, freedoms_above(model)
-    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
     Y: Sparse = [{k: 1.0} for k in range(n)]
     for k in range(n):
         for i in above[k]:
