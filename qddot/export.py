@@ -96,6 +96,7 @@ def c_source(
     dtype: str = "float64",
     frame: str | None = None,
     prescribed: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
     sincos: str = "own",
     fma: bool = True,
     inline: bool = False,
@@ -111,7 +112,7 @@ def c_source(
     """
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
-    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed)) if x is not None}
+    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows)) if x is not None}
     plain, method = functions.cheapest(model, function, method, **needs)
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
@@ -119,7 +120,8 @@ def c_source(
             f"{function} of {model.name!r} has {count:,} operations; C compilers take too long for a function of more than "
             f"{MOST_OPERATIONS:,}; export a part of the robot, or use the kernel"
         )
-    known, shape = functions.FUNCTIONS[function], functions.FUNCTIONS[function].output(model)
+    known = functions.lookup(function, method)[0]
+    shape = known.output(model)
     about = ABOUT.get(function, About("out", "the result", ""))
     inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, known), strict=True)]
     output = about.output, prod(shape)

@@ -17,11 +17,13 @@ from qddot.algorithms import (
     articulated_body,
     classical,
     composite_body,
+    constrained,
     coriolis,
     energy,
     factorization,
     hybrid,
     kinematics,
+    loops,
     newton_euler,
 )
 from qddot.algorithms.passive import passive_forces
@@ -182,7 +184,34 @@ FUNCTIONS: dict[str, Function] = {
     "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
 }
 
+_CONSTRAINED = {"direct": constrained.direct, "multipliers": constrained.multipliers_first}
+
+
+def _closed(m: Model) -> Shape:
+    """Accelerations, multipliers, how nearly rows depend, and the squares of what positions and velocities are off by."""
+    return (m.nv + loops.count(m) + 3,)
+
+
+def _rows(m: Model) -> Shape:
+    return (loops.count(m),)
+
+
+LOOP_FUNCTIONS: dict[str, Function] = {
+    "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
+    "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
+    "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
+    "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
+    "constrained_forward_dynamics": Function(
+        ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
+    ),
+    "constrained_forward_dynamics_with_forces": Function(
+        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), regrouped
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
+    "gains": lambda m: (2,),
+    "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
     "q": lambda m: (m.nq,),
     "v": _nv,
     "a": _nv,
@@ -193,9 +222,9 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    if name not in FUNCTIONS:
-        raise unknown("function", name, FUNCTIONS, "a robot")
-    function = FUNCTIONS[name]
+    function = FUNCTIONS.get(name) or LOOP_FUNCTIONS.get(name)
+    if function is None:
+        raise unknown("function", name, [*FUNCTIONS, *LOOP_FUNCTIONS], "a robot")
     if method == "auto":
         method = next(iter(function.methods))
     if method not in function.methods:

@@ -77,6 +77,10 @@ class Joint:
         """The columns of Ṡ when the joint moves with v."""
         return Motions(zero_motion() for _ in range(self.nv))
 
+    def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        """How the coordinates change when the joint moves with v."""
+        return Vector(v)
+
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(q) + v
 
@@ -326,6 +330,9 @@ class Spherical(Joint):
     def unmoved(self, G: Inertia) -> Inertia:
         return Inertia(G.m, ZERO, _NOTHING)
 
+    def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        return 0.5 * Vector(quaternion_product(_quaternion(q), (v[0], v[1], v[2], 0.0)))
+
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(quaternion_product(_quaternion(q), quaternion_exp(_vec(v)))))
 
@@ -393,6 +400,10 @@ class Planar(Joint):
     def unmoved(self, G: Inertia) -> Inertia:
         return Inertia(0.0, ZERO, _across(self.axis, G.I))
 
+    def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        x, y, _ = AxisRotation(2, cos(q[2]), sin(q[2])) @ (v[0], v[1], 0.0)
+        return Vector((x, y, v[2]))
+
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         step = exp(Motion((0.0, 0.0, v[2]), (v[0], v[1], 0.0)))
         x, y, _ = AxisRotation(2, cos(q[2]), sin(q[2])) @ step.p
@@ -423,6 +434,9 @@ class Free(Joint):
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((*(Motion(e, ZERO) for e in EYE), *(Motion(ZERO, e) for e in EYE)))
+
+    def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
+        return Vector((*(quaternion_rotation(*q[3:7]) @ _vec(v[3:])), *Spherical().rate(q[3:7], v[:3])))
 
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         step = exp(Motion(_vec(v[:3]), _vec(v[3:])))

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -70,6 +70,20 @@ class Loop(NamedTuple):
     placement_b: Transform
 
 
+@dataclass(frozen=True)
+class Constraint:
+    """A user's own constraint: φ(q) = 0 by `position`, or linear in the velocity, A(q) q̇ = 0, by `velocity`(q, v).
+
+    Either gives a sequence of numbers. They are differentiated exactly, so they must be written with arithmetic and the
+    functions of `qddot.scalars` or NumPy; q is the whole configuration, coordinate by coordinate.
+    """
+
+    name: str
+    rows: int
+    position: Callable[[Any], Any] | None = None
+    velocity: Callable[[Any, Any], Any] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """All there is to know of a mechanism. Tables run over the links, the world first."""
@@ -91,6 +105,7 @@ class Model:
     mimic: tuple[Mimic | None, ...]
     frames: tuple[Frame, ...] = ()
     loops: tuple[Loop, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     gravity: Vec = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
     findings: tuple[Finding, ...] = ()
@@ -130,6 +145,11 @@ class Model:
     def is_coupled(self) -> bool:
         """Whether some joints share a coordinate."""
         return any(m is not None for m in self.mimic)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether there are loops or a user's own constraints."""
+        return bool(self.loops or self.constraints)
 
     def outward(self) -> Iterator[tuple[int, int]]:
         """(i, p) over the moving links and their parents, parents before children."""
@@ -299,7 +319,11 @@ class Model:
             }
             for loop in self.loops
         ]
+        own = [
+            {"name": c.name, "rows": c.rows, "code": repr(_code_key(c.position or c.velocity))} for c in self.constraints
+        ]
         return {
+            **({"constraints": own} if own else {}),
             "name": self.name,
             "gravity": list(self.gravity),
             "friction_velocity": self.friction_velocity,

@@ -85,7 +85,8 @@ class Hinge(Joint):
 def reframed(model: Model) -> Model:
     """The model with the axes of its joints along z and the frames of revolute links where placements are short.
 
-    Poses, frames, loops and external forces refer to frames that are gone: it is for joint forces and accelerations only.
+    Poses, frames and external forces refer to frames that are gone: it is for joint forces and accelerations only. Loops
+    are kept, their frames where they were.
     """
     gauge = [Transform() for _ in model.parent]  # the new frame of each link in its old one
     below: list[list[int]] = [[] for _ in model.parent]
@@ -110,7 +111,16 @@ def reframed(model: Model) -> Model:
         else:
             placement[i] = _clean(X)
     inertia = [_without_rounding(inertia_seen(B.inverse(), I)) for B, I in zip(gauge, model.inertia, strict=True)]
-    return replace(model, placement=tuple(placement), joint=tuple(joint), inertia=tuple(inertia), frames=(), loops=())
+    back = [B.inverse() for B in gauge]
+    loops = tuple(
+        loop._replace(
+            placement_a=_clean(back[loop.link_a] @ loop.placement_a),
+            placement_b=_clean(back[loop.link_b] @ loop.placement_b),
+        )
+        for loop in model.loops
+    )
+    tables = {"placement": tuple(placement), "joint": tuple(joint), "inertia": tuple(inertia)}
+    return replace(model, **tables, frames=(), loops=loops)  # type: ignore[arg-type]
 
 
 def _to_z(axis: Vec) -> Rotation:

@@ -22,6 +22,7 @@ from qddot import functions, identification, kernels, parameters
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
+from qddot.constraint_methods import ConstraintMethods
 from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning, SingularMassMatrixError
 from qddot.identification import BaseParameters
 from qddot.joints import Free, Spherical
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+_FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
 
-class Robot:
+class Robot(ConstraintMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     def __init__(self, model: Model, compiled: bool = True) -> None:
@@ -56,7 +58,7 @@ class Robot:
 
     @property
     def nv(self) -> int:
-        """How many freedoms the robot has."""
+        """How many freedoms the robot has; of its spanning tree, if there are loops: `mobility` is what they leave."""
         return self.model.nv
 
     @property
@@ -103,8 +105,12 @@ class Robot:
         return (Robot, (self.model, self.compiled))  # kernels belong to a process
 
     def spanning_tree(self) -> Robot:
-        """The same robot with its loops cut open."""
-        return Robot(dataclasses.replace(self.model, loops=()), self.compiled)
+        """The same robot with its loops cut open and without other constraints."""
+        return self._tree
+
+    @cached_property
+    def _tree(self) -> Robot:
+        return Robot(dataclasses.replace(self.model, loops=(), constraints=()), self.compiled)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes qddot's own file, from which `load` gives an equal robot."""
@@ -149,18 +155,30 @@ class Robot:
 
     # ---- dynamics
 
-    def inverse_dynamics(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
-        """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames."""
-        if self.model.loops:
-            raise self._has_loops("inverse dynamics")
+    def inverse_dynamics(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None, **choices: Any
+    ) -> Array:
+        """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames.
+
+        With loops they are those of the actuated joints; `constrained_inverse_dynamics` has the choices that there are.
+        """
+        if self.model.is_constrained:
+            return self.constrained_inverse_dynamics(q, v, a, f_ext, **choices)[0]
+        self._no_choices(choices)
         if f_ext is None:
             return self._run("inverse_dynamics", q, v, a)
         return self._run("inverse_dynamics_with_forces", q, v, a, f_ext)
 
-    def forward_dynamics(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None) -> Array:
-        """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames."""
-        if self.model.loops:
-            raise self._has_loops("forward dynamics")
+    def forward_dynamics(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None, **choices: Any
+    ) -> Array:
+        """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames.
+
+        With loops they stay closed; `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
+        """
+        if self.model.is_constrained:
+            return self._closure.forward(q, v, tau, f_ext, **{**_FORWARD_CHOICES, **choices})[0]
+        self._no_choices(choices)
         if f_ext is None:
             return self._solve(1, "forward_dynamics", q, v, tau)
         return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
@@ -181,8 +199,8 @@ class Robot:
         those are read, of `tau` only the others.
         """
         chosen = self.model.freedoms(prescribed)
-        if self.model.loops:
-            raise self._has_loops("hybrid dynamics")
+        if self.model.is_constrained:
+            return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, prescribed=chosen)[:2]
         if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
             raise self._no_mass(guilty)
         forces = () if f_ext is None else (f_ext,)
@@ -338,12 +356,13 @@ class Robot:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`, hybrid dynamics needs
-        `prescribed`. `method` names a formulation, `dtype` is float64 or float32, `lanes` how many states one instruction
-        works on (None: as many as the processor can). `form` is "unrolled", straight-line code for this one robot, or
-        "rolled", code that keeps its loops over the links and does not grow with their number; "auto" rolls what is long.
-        `free` names parameters (docs/parameters.md) that the kernel takes as inputs after the others, each with batch
-        axes of its own. `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is
-        compiled once and kept, in this process and on disk.
+        `prescribed`. Of a robot with loops it is that of the spanning tree, but for the constrained functions. `method`
+        names a formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as
+        many as the processor can). `form` is "unrolled", straight-line code for this one robot, or "rolled", code that
+        keeps its loops over the links and does not grow with their number; "auto" rolls what is long. `free` names
+        parameters (docs/parameters.md) that the kernel takes as inputs after the others, each with batch axes of its own.
+        `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is compiled once and
+        kept, in this process and on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
         chosen = None if prescribed is None else self.model.freedoms(prescribed)
@@ -406,6 +425,8 @@ class Robot:
                 raise InputError(f"function {function!r} {'needs' if name == needs else 'takes no'} {name}=")
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
+        if needs == "rows":
+            return {"rows": self._closure.rows}
         exact: dict[str, Callable[[Any], Any]] = {
             "frame": lambda x: self.model.frame(x).name,
             "prescribed": self.model.freedoms,
@@ -462,7 +483,10 @@ class Robot:
         return result
 
     def _eager(self, function: str, inputs: Sequence[Any], needs: Mapping[str, Any]) -> Array:
-        found, _, algorithm = functions.lookup(function, "auto")
+        needs = dict(needs)
+        found, _, algorithm = functions.lookup(function, needs.pop("method", "auto"))
+        if found.needs == "rows":
+            needs["rows"] = self._closure.rows
         arrays = self._checked(function, found.inputs, inputs)
         try:
             with np.errstate(all="ignore"):
@@ -523,7 +547,12 @@ class Robot:
         """The inputs as arrays, or an error that says which one is wrong and how."""
         if len(inputs) != len(names):
             raise InputError(f"{function} takes {', '.join(names)}; {len(inputs)} arrays were given")
-        checks = {"q": self._q, "f_ext": lambda x, _: self._forces(x)}
+        checks: dict[str, Callable[[Any, str], Array]] = {
+            "q": self._q,
+            "f_ext": lambda x, _: self._forces(x),
+            "gains": lambda x, what: self._shaped(x, 2, what, "gains (k_p, k_d), so it"),
+            "tau_loops": lambda x, what: self._shaped(x, self._n_closing, what, "freedoms of closing joints"),
+        }
         arrays = [checks.get(name, self._v)(x, name) for name, x in zip(names, inputs, strict=True)]
         batches = [a.shape[: a.ndim - (2 if n == "f_ext" else 1)] for n, a in zip(names, arrays, strict=True)]
         try:
@@ -536,9 +565,13 @@ class Robot:
     def _has_loops(self, what: str) -> InputError:
         names = ", ".join(loop.name for loop in self.model.loops[:4])
         return InputError(
-            f"robot {self.name!r} has loops ({names}), and {what} with loops is not available yet; "
-            f"robot.spanning_tree() gives the robot with its loops cut open"
+            f"robot {self.name!r} has loops ({names}), which {what} ignores; "
+            f"robot.spanning_tree() gives the robot with its loops cut open, and constrained_forward_dynamics keeps them"
         )
+
+    @property
+    def _n_closing(self) -> int:
+        return sum(loop.joint.nv for loop in self.model.loops)
 
     def _needs_some_mass(self) -> None:
         if energy.total_mass(self.model) == 0.0:

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "spatial": {"rotation", "scalars"},
     "blocks": {"spatial", "rotation", "scalars"},
     "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
+    "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
     "joint_space": {"blocks", "scalars"},
     "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
-    "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints"},
+    "algorithms": {"model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"},
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
@@ -40,10 +41,22 @@ MAY_IMPORT = {
         *("algorithms", "compiler", "parameters", "regroup", "rolling"),
         *("model", "joints", "spatial", "scalars", "errors"),
     },
+    "constraints": {"algorithms", "model", "errors"},
+    "constraint_methods": {"constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
     "robot": {
-        *("kernels", "export", "functions", "identification", "parameters", "algorithms", "compiler", "formats"),
+        *(
+            "constraints",
+            "kernels",
+            "export",
+            "functions",
+            "identification",
+            "parameters",
+            "algorithms",
+            "compiler",
+            "formats",
+        ),
         *("model", "joints", "errors", "scalars"),
     },
     "loading": {"robot", "build", "formats", "robots", "model", "errors"},
@@ -129,9 +142,9 @@ def test_algorithms_cite_their_source(path):
 
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
-    "joints.py": 540,  # thirteen kinds that are read side by side
+    "joints.py": 560,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 640,  # one short method a function, all alike
+    "robot.py": 670,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in

@@ -160,10 +160,14 @@ def test_loops_are_kept_and_not_ignored():
     robot = qddot.load("fourbar")
     assert robot.model.loops
     q, v = robot.neutral(), np.zeros(robot.nv)
-    for call in (robot.inverse_dynamics, robot.forward_dynamics):
-        with pytest.raises(qddot.InputError, match=r"has loops .*spanning_tree\(\)"):
-            call(q, v, v)
-    assert robot.spanning_tree().forward_dynamics(q, v, v).shape == (robot.nv,)
+    tau = np.ones(robot.nv)
+    tree = robot.spanning_tree().forward_dynamics(q, v, tau)
+    a = robot.forward_dynamics(q, v, tau)
+    assert a.shape == tree.shape == (robot.nv,)
+    assert np.abs(a - tree).max() > 1.0
+    assert np.abs(robot.constraint_jacobian(q) @ a).max() < 1e-12
+    with pytest.raises(qddot.InputError, match="method= is for robots with loops"):
+        robot.spanning_tree().forward_dynamics(q, v, tau, method="direct")
 
 
 def test_operational_space_says_when_rows_depend():

@@ -47,6 +47,9 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
         if isinstance(joint, Own) and not joint.name:
             fix = "give it one, Own(function, freedoms, name=…), to be able to read the file"
             raise ModelError(message("", f"joint {name!r}", "its function has no name", fix))
+    if model.constraints:
+        fix = "write the robot without it and add it again after reading, with_constraint(…)"
+        raise ModelError(message("", f"constraint {model.constraints[0].name!r}", "a function cannot be written", fix))
     content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
     file = Path(path)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")

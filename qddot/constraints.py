@@ -1,0 +1,324 @@
+"""A robot with constraints: which rows are independent, closing loops, and dynamics with checks that say by how much.
+
+The rule for redundant rows, stated once: the constraints' generic rank r is the largest rank of A at some closed
+configurations that are found from the neutral one and from random ones, and r rows that stay independent in all of them
+are kept; the others follow from them on closed loops, and are dropped. So a planar four-bar written with six rows keeps
+three, wherever rounding has put it. Where kept rows come near to being dependent (a singular configuration), `auto` goes
+over to the null space method, which finds the rank from singular values; forces of dependent rows are the least that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot.algorithms import constrained, loops
+from qddot.errors import InputError, SingularMassMatrixError
+from qddot.model import Constraint, Model
+
+Array = NDArray[Any]
+
+CLOSED = 1e-5  # m or rad, and a second: what is further off is no state of the mechanism, and no drift of a simulation
+_DEPENDENT = 1e8  # of W's diagonal to a pivot: λ would keep fewer than eight digits
+_RANK = 1e-7  # of the largest singular value, for the generic rank: closed to 1e-12, dependent rows leave less
+_STARTS = 12
+_UNBALANCED = 1e-7  # of the largest force: what no active force can balance
+
+
+class Constrained:
+    """The constraints of one robot, which it asks for kernels."""
+
+    def __init__(self, robot: Any) -> None:
+        self.robot = robot
+        self.model: Model = robot.model
+        self.names = loops.row_names(self.model)
+
+    # ---- the rows
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The rows that are kept as independent."""
+        A = self._generic_jacobians
+        sizes = np.linalg.svd(A, compute_uv=False)
+        ranks = np.sum(sizes > _RANK * np.max(sizes, axis=-1, keepdims=True), axis=-1)
+        A = A[ranks == np.max(ranks)]
+        kept: list[int] = []
+        for _ in range(int(np.max(ranks))):
+            left = np.sum(A * A, axis=-1)
+            best = int(np.argmax(np.sum(np.log(left + 1e-24), axis=0)))
+            kept.append(best)
+            unit = A[:, best] / np.sqrt(left[:, best])[:, None]
+            A = A - (A @ unit[:, :, None]) * unit[:, None, :]
+        return tuple(sorted(kept))
+
+    @cached_property
+    def _generic_jacobians(self) -> Array:
+        """A at closed configurations near the neutral one and anywhere."""
+        robot, rng = self.robot, np.random.default_rng(0)
+        near = [robot.integrate(robot.neutral(), x) for x in 0.3 * rng.standard_normal((_STARTS, robot.nv))]
+        starts = np.stack([robot.neutral(), *near, *(robot.random_state(rng)[0] for _ in range(_STARTS))])
+        q, off = self._closed(starts, 1e-12)
+        good = off < 1e-10
+        if not good.any():
+            raise self._cannot_close(q[np.argmin(off)], "none of the configurations tried closes its loops; ")
+        return np.asarray(robot._run("constraint_jacobian", q[good]))
+
+    # ---- configurations and velocities
+
+    def close(self, q: ArrayLike, tolerance: float) -> tuple[Array, Array]:
+        closed, off = self._closed(self.robot._q(q), tolerance)
+        if np.max(off, initial=0.0) > tolerance or not np.isfinite(off).all():
+            worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
+            raise self._cannot_close(closed.reshape(-1, self.robot.nq)[worst], "its loops do not close from here; ")
+        return closed, off
+
+    def _closed(self, q: Array, tolerance: float, steps: int = 60) -> tuple[Array, Array]:
+        """Levenberg and Marquardt with the damping |φ|², which is quadratic also where rows depend on each other."""
+        run, integrate = self.robot._run, self.robot.integrate
+        q = np.array(self.robot.normalize(q), dtype=float)
+        phi = run("constraint_residual", q)
+        damping = np.ones(phi.shape[:-1])
+        for _ in range(steps):
+            off = np.max(np.abs(phi), axis=-1, initial=0.0)
+            if not np.any(off > 0.01 * tolerance):
+                break
+            A = run("constraint_jacobian", q)
+            size = np.sum(phi * phi, axis=-1)
+            moved = integrate(q, -_damped(A, np.minimum(damping * size, 1e6), phi))
+            there = run("constraint_residual", moved)
+            better = np.nan_to_num(np.sum(there * there, axis=-1), nan=np.inf) < size
+            q, phi = np.where(better[..., None], moved, q), np.where(better[..., None], there, phi)
+            damping = np.where(better, np.maximum(damping * 0.2, 1e-6), damping * 8.0)
+        return q, np.max(np.abs(phi), axis=-1, initial=0.0)
+
+    def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
+        robot = self.robot
+        x, u = robot._checked("project_velocity", ("q", "v"), (q, v))
+        A, M = robot._run("constraint_jacobian", x), robot._run("mass_matrix", x)
+        still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
+        return constrained.null_space(M, _on(M, u), A, still, len(self.rows))[0]
+
+    # ---- dynamics
+
+    def forward(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None,
+        method: str,
+        gains: tuple[float, float] | None,
+        tau_loops: ArrayLike | None,
+    ) -> tuple[Array, Array]:
+        """Accelerations and multipliers."""
+        robot = self.robot
+        if method not in ("auto", "direct", "multipliers", "null_space"):
+            raise InputError(f"method={method!r} is not known; take 'auto', 'direct', 'multipliers' or 'null_space'")
+        if tau_loops is not None:
+            tau = np.asarray(tau) + robot._run("loop_joint_forces", q, tau_loops)
+        if method == "null_space" or (method == "auto" and robot.massless_joints):
+            a, lam, worst = self._by_null_space(q, v, tau, f_ext, gains)
+            return self._only_closed(a, worst, gains), lam
+        if robot.massless_joints:
+            raise robot._no_mass()
+        inputs: tuple[Any, ...] = (q, v, tau)
+        name = "constrained_forward_dynamics"
+        if f_ext is not None or gains is not None:
+            name += "_with_forces"
+            no_force = np.zeros((self.model.n_links, 6))
+            inputs = (*inputs, no_force if f_ext is None else f_ext, (0.0, 0.0) if gains is None else gains)
+        out = robot._run(name, *inputs, **({} if method == "auto" else {"method": method}))
+        nv = robot.nv
+        a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3], out[..., -2:]
+        a = self._only_closed(a, worst, gains)
+        if method == "auto" and not np.all(dependence < _DEPENDENT):
+            taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
+            bad = np.asarray(~(dependence < _DEPENDENT) & taken)[..., None]
+            other, forces, _ = self._by_null_space(q, v, tau, f_ext, gains)
+            a, lam = np.where(bad, other, a), np.where(bad, forces, lam)
+        return a, lam
+
+    def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:
+        robot = self.robot
+        x, u, t = robot._checked("forward_dynamics", ("q", "v", "tau"), (q, v, tau))
+        M, A, drift, phi = self._matrices(x, u)
+        rate = _on(A, u)
+        c = -drift if gains is None else -drift - gains[0] * phi - gains[1] * rate
+        force = t - robot.spanning_tree().inverse_dynamics(x, u, np.zeros(robot.nv), f_ext)
+        try:
+            a, lam = constrained.null_space(M, force, A, c, len(self.rows))
+        except np.linalg.LinAlgError:
+            raise SingularMassMatrixError(
+                f"robot {robot.name!r} can move without moving any mass, its loops closed; give its links an inertial, or "
+                f"its joints a rotor inertia"
+            ) from None
+        off = np.max(phi[..., self.rows] ** 2, axis=-1, initial=0.0)
+        fast = np.max(rate[..., self.rows] ** 2, axis=-1, initial=0.0)
+        return a, lam, np.stack(np.broadcast_arrays(off, fast), axis=-1)
+
+    def _matrices(self, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
+        run = self.robot._run
+        M, A = run("mass_matrix", q), run("constraint_jacobian", q)
+        return M, A, run("constraint_bias", q, v), run("constraint_residual", q)
+
+    def _only_closed(self, a: Array, worst: Array, gains: Any) -> Array:
+        """The accelerations where loops are closed, NaN where not, or an error if it is one state. Stabilised, all are."""
+        if gains is not None or np.all(worst <= CLOSED**2):
+            return a
+        if a.ndim > 1:
+            return np.where(np.all(~(worst > CLOSED**2), axis=-1)[..., None], a, np.nan)
+        if not np.any(worst > CLOSED**2):
+            return a  # NaN came in
+        off, fast = np.sqrt(worst)
+        if off > CLOSED:
+            raise InputError(
+                f"the loops of robot {self.robot.name!r} are not closed in this configuration: off by {off:.3g} m or rad; "
+                f"robot.close_loops(q) closes them, gains=(k_p, k_d) pulls them together"
+            )
+        raise InputError(
+            f"this velocity opens the loops of robot {self.robot.name!r}: by {fast:.3g} m/s or rad/s; "
+            f"robot.project_velocity(q, v) gives the nearest that does not"
+        )
+
+    def least(self, q: ArrayLike, lam: Array) -> Array:
+        """The least multipliers that give the same joint forces: those of dependent rows are not unique."""
+        if len(self.rows) == len(self.names):
+            return lam
+        A_T = np.swapaxes(self.robot._run("constraint_jacobian", q), -1, -2)
+        return _on(np.linalg.pinv(A_T, rcond=_RANK), _on(A_T, lam))
+
+    def inverse(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: ArrayLike | None,
+        actuated: Array,
+        tau_passive: ArrayLike | None,
+        choice: str,
+        weights: ArrayLike | None,
+        advice: str = "robot.hybrid_dynamics(…, prescribed=[the actuated joints]) lets the others move as they must",
+    ) -> tuple[Array, Array]:
+        """Joint forces and multipliers.   Kim (56)-(66)."""
+        if choice not in ("torque", "constraint_force"):
+            raise InputError(f"choice={choice!r} is not known; take 'torque' or 'constraint_force'")
+        robot = self.robot
+        x, u, acc = robot._checked("inverse_dynamics", ("q", "v", "a"), (q, v, a))
+        _, A, drift, phi = self._matrices(x, u)
+        self._possible(phi, _on(A, u), _on(A, acc) + drift, np.max(np.abs(acc), initial=1.0))
+        tau_r = robot.spanning_tree().inverse_dynamics(x, u, acc, f_ext)
+        tau_p = np.zeros(robot.nv) if tau_passive is None else robot._v(tau_passive, "tau_passive")
+        w = np.ones(robot.nv) if weights is None else robot._v(weights, "weights")
+        if np.any(w <= 0):
+            raise InputError("weights must be positive: a joint whose force is free of charge is no minimum")
+        tau, lam, left = constrained.multipliers_of_inverse(tau_r, A, actuated, tau_p, choice, w)
+        self._balanced(A, actuated, left, np.max(np.abs(tau_r), initial=1.0), advice)
+        return tau, lam
+
+    def _possible(self, phi: Array, rate: Array, acceleration: Array, size: float) -> None:
+        for x, limit, what, unit, help in (
+            (phi, CLOSED, "configuration does not close", "m or rad", "robot.close_loops(q)"),
+            (rate, CLOSED, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
+            (acceleration, CLOSED * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
+        ):
+            if np.max(np.abs(x), initial=0.0) > limit:
+                at = np.unravel_index(np.argmax(np.abs(x)), x.shape)
+                sample = f" (sample {at[:-1]})" if x.ndim > 1 else ""
+                raise InputError(
+                    f"this {what} the loops of robot {self.robot.name!r}{sample}: {self.names[at[-1]]} is off by "
+                    f"{abs(x[at]):.3g} {unit}; {help} gives one that fits"
+                )
+
+    def _balanced(self, A: Array, actuated: Array, left: Array, size: float, advice: str) -> None:
+        if np.max(np.abs(left), initial=0.0) <= _UNBALANCED * size:
+            return
+        at = np.unravel_index(np.argmax(np.max(np.abs(left), axis=-1)), left.shape[:-1])
+        passive = np.flatnonzero(~actuated)
+        direction = left[at] / np.max(np.abs(left[at]))
+        moves = ", ".join(
+            f"{self._freedom(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
+        )
+        raise InputError(
+            f"this motion of robot {self.robot.name!r} is not possible with the joints that are actuated: the passive "
+            f"joints can move together ({moves}) with all drives held, and along that a force of "
+            f"{np.linalg.norm(left[at]):.3g} is missing; {advice}"
+        )
+
+    def _freedom(self, k: Any) -> str:
+        for i, _ in self.model.outward():
+            slot = self.model.slots[i].v
+            if self.model.mimic[i] is None and slot.start <= k < slot.stop:
+                return repr(self.model.joint_names[i]) + (f"[{k - slot.start}]" if slot.stop - slot.start > 1 else "")
+        return str(k)
+
+    def hybrid(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None,
+        prescribed: Iterable[int],
+        choice: str,
+        weights: ArrayLike | None,
+    ) -> tuple[Array, Array, Array]:
+        """Accelerations, joint forces and multipliers.   Kim (70)-(80)."""
+        robot, chosen = self.robot, np.zeros(self.robot.nv, bool)
+        chosen[list(prescribed)] = True
+        x, u, acc, t = robot._checked("hybrid_dynamics", ("q", "v", "a", "tau"), (q, v, a, tau))
+        free, _ = robot.spanning_tree().hybrid_dynamics(x, u, acc, t, f_ext, prescribed=tuple(np.flatnonzero(chosen)))
+        M, A, drift, phi = self._matrices(x, u)
+        self._possible(phi, _on(A, u), np.zeros(1), 1.0)
+        found = constrained.hybrid_accelerations(M, free, A, drift, chosen)
+        left = _on(A, found) + drift
+        if np.max(np.abs(left), initial=0.0) > CLOSED * np.max(np.abs(found), initial=1.0):
+            at = np.unravel_index(np.argmax(np.abs(left)), left.shape)
+            raise InputError(
+                f"the prescribed accelerations of robot {robot.name!r} cannot be: with them {self.names[at[-1]]} opens by "
+                f"{abs(left[at]):.3g} m/s² or rad/s², whatever the other joints do; prescribe fewer freedoms, or "
+                f"accelerations that fit together"
+            )
+        advice = "prescribe fewer freedoms"
+        given = np.where(chosen, 0.0, t)
+        force, lam = self.inverse(x, u, found, f_ext, chosen, given, choice, weights, advice)
+        return found, force, lam
+
+    def _cannot_close(self, q: Array, why: str) -> InputError:
+        phi = np.abs(self.robot._run("constraint_residual", q))
+        worst = int(np.argmax(np.nan_to_num(phi, nan=np.inf)))
+        return InputError(
+            f"robot {self.robot.name!r} cannot be assembled: {why}{self.names[worst]} stays off by "
+            f"{phi[worst]:.3g} m or rad; check the loop's frames and the links' lengths, or start from elsewhere"
+        )
+
+
+def with_constraint(
+    model: Model, name: str, q: Array, position: Callable[..., Any] | None, velocity: Callable[..., Any] | None
+) -> Model:
+    """The model with a user's own constraint; q is a configuration at which its functions can be tried."""
+    if (position is None) == (velocity is None):
+        raise InputError(
+            f"constraint {name!r} takes one function: position=φ(q), or velocity=A(q) v as a function of q and v"
+        )
+    if name in [*(c.name for c in model.constraints), *(p.name for p in model.loops)]:
+        raise InputError(f"robot {model.name!r} already has a loop or constraint {name!r}; choose another name")
+    point = q.tolist()
+    found = position(point) if position is not None else velocity(point, [0.0] * model.nv)  # type: ignore[misc]
+    return replace(model, constraints=(*model.constraints, Constraint(name, len(found), position, velocity)))
+
+
+def _damped(A: Array, mu: Array, phi: Array) -> Array:
+    """Aᵀ(A Aᵀ + μ)⁻¹ φ by singular values, so that nothing is lost where rows depend."""
+    U, s, Vt = np.linalg.svd(A, full_matrices=False)
+    weight = s / (s * s + mu[..., None] + 1e-30 * s[..., :1] ** 2)
+    kept = np.where(s > 1e-12 * s[..., :1], weight, 0.0)
+    return _on(np.swapaxes(Vt, -1, -2), kept * _on(np.swapaxes(U, -1, -2), phi))
+
+
+def _on(A: Array, x: Array) -> Array:
+    return np.asarray((A @ x[..., None])[..., 0])
