@@ -117,7 +117,7 @@ class ConstraintMethods:
         choice: str = "torque",
         weights: ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
-        """As `hybrid_dynamics`, and the constraints' forces λ, by `choice` as for inverse dynamics where they are not unique."""
+        """As `hybrid_dynamics`, and the constraints' forces λ; `choice` and `weights` as for inverse dynamics."""
         return self._closure.hybrid(q, v, a, tau, f_ext, self.model.freedoms(prescribed), choice, weights)
 
     @cached_property

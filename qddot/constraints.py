@@ -3,8 +3,9 @@
 The rule for redundant rows, stated once: the constraints' generic rank r is the largest rank of A at some closed
 configurations that are found from the neutral one and from random ones, and r rows that stay independent in all of them
 are kept; the others follow from them on closed loops, and are dropped. So a planar four-bar written with six rows keeps
-three, wherever rounding has put it. Where kept rows come near to being dependent (a singular configuration), `auto` goes
-over to the null space method, which finds the rank from singular values; forces of dependent rows are the least that do.
+three, wherever rounding has put it. Where kept rows come near to being dependent (a singular configuration, or one where
+other rows would do better, as Bennett's linkage has), `auto` goes over to the null space method, which finds the rank from
+singular values; forces of dependent rows are the least that do.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from qddot.model import Constraint, Model
 
 Array = NDArray[Any]
 
-CLOSED = 1e-5  # m or rad, and a second: what is further off is no state of the mechanism, and no drift of a simulation
-_DEPENDENT = 1e8  # of W's diagonal to a pivot: λ would keep fewer than eight digits
+CLOSED = 1e-3  # m or rad, and a second: more than a simulation's steps open, less than a state that was not meant has
+_DEPENDENT = 1e8  # times what is usual for W's trace over a pivot: λ would keep fewer than eight digits
+_DEPENDENT_CHOICE = 30.0  # the same where other rows could have been kept: those have what these have lost
 _RANK = 1e-7  # of the largest singular value, for the generic rank: closed to 1e-12, dependent rows leave less
 _STARTS = 12
+_FITS = 1e-6  # of the largest acceleration: by so much accelerations may open the loops
 _UNBALANCED = 1e-7  # of the largest force: what no active force can balance
 
 
@@ -57,8 +60,21 @@ class Constrained:
         return tuple(sorted(kept))
 
     @cached_property
+    def _most_dependent(self) -> float:
+        """Up to which measure the kept rows are taken to be independent."""
+        dropped = np.delete(self._generic_jacobians, self.rows, axis=-2)
+        is_choice = np.max(np.abs(dropped), initial=0.0) > 1e-9
+        still = np.zeros(self.robot.nv)
+        usual = self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]
+        return float(np.nanmedian(usual) * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT))
+
+    @cached_property
     def _generic_jacobians(self) -> Array:
-        """A at closed configurations near the neutral one and anywhere."""
+        return np.asarray(self.robot._run("constraint_jacobian", self._generic))
+
+    @cached_property
+    def _generic(self) -> Array:
+        """Closed configurations near the neutral one and anywhere."""
         robot, rng = self.robot, np.random.default_rng(0)
         near = [robot.integrate(robot.neutral(), x) for x in 0.3 * rng.standard_normal((_STARTS, robot.nv))]
         starts = np.stack([robot.neutral(), *near, *(robot.random_state(rng)[0] for _ in range(_STARTS))])
@@ -66,7 +82,7 @@ class Constrained:
         good = off < 1e-10
         if not good.any():
             raise self._cannot_close(q[np.argmin(off)], "none of the configurations tried closes its loops; ")
-        return np.asarray(robot._run("constraint_jacobian", q[good]))
+        return q[good]
 
     # ---- configurations and velocities
 
@@ -136,11 +152,13 @@ class Constrained:
         nv = robot.nv
         a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3], out[..., -2:]
         a = self._only_closed(a, worst, gains)
-        if method == "auto" and not np.all(dependence < _DEPENDENT):
+        if method == "auto" and not np.all(dependence < self._most_dependent):
             taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
-            bad = np.asarray(~(dependence < _DEPENDENT) & taken)[..., None]
-            other, forces, _ = self._by_null_space(q, v, tau, f_ext, gains)
-            a, lam = np.where(bad, other, a), np.where(bad, forces, lam)
+            bad = np.asarray(~(dependence < self._most_dependent) & taken)
+            batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
+            x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
+            a, lam = np.array(a), np.array(lam)
+            a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
         return a, lam
 
     def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:
@@ -157,8 +175,7 @@ class Constrained:
                 f"robot {robot.name!r} can move without moving any mass, its loops closed; give its links an inertial, or "
                 f"its joints a rotor inertia"
             ) from None
-        off = np.max(phi[..., self.rows] ** 2, axis=-1, initial=0.0)
-        fast = np.max(rate[..., self.rows] ** 2, axis=-1, initial=0.0)
+        off, fast = (np.sum(x[..., self.rows] ** 2, axis=-1) for x in (phi, rate))
         return a, lam, np.stack(np.broadcast_arrays(off, fast), axis=-1)
 
     def _matrices(self, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
@@ -224,7 +241,7 @@ class Constrained:
         for x, limit, what, unit, help in (
             (phi, CLOSED, "configuration does not close", "m or rad", "robot.close_loops(q)"),
             (rate, CLOSED, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
-            (acceleration, CLOSED * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
+            (acceleration, _FITS * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
         ):
             if np.max(np.abs(x), initial=0.0) > limit:
                 at = np.unravel_index(np.argmax(np.abs(x)), x.shape)
@@ -276,7 +293,7 @@ class Constrained:
         self._possible(phi, _on(A, u), np.zeros(1), 1.0)
         found = constrained.hybrid_accelerations(M, free, A, drift, chosen)
         left = _on(A, found) + drift
-        if np.max(np.abs(left), initial=0.0) > CLOSED * np.max(np.abs(found), initial=1.0):
+        if np.max(np.abs(left), initial=0.0) > _FITS * np.max(np.abs(found), initial=1.0):
             at = np.unravel_index(np.argmax(np.abs(left)), left.shape)
             raise InputError(
                 f"the prescribed accelerations of robot {robot.name!r} cannot be: with them {self.names[at[-1]]} opens by "
@@ -318,6 +335,12 @@ def _damped(A: Array, mu: Array, phi: Array) -> Array:
     weight = s / (s * s + mu[..., None] + 1e-30 * s[..., :1] ** 2)
     kept = np.where(s > 1e-12 * s[..., :1], weight, 0.0)
     return _on(np.swapaxes(Vt, -1, -2), kept * _on(np.swapaxes(U, -1, -2), phi))
+
+
+def _some(chosen: Array, x: Array, axes: int) -> Array:
+    """The samples of a batch that are chosen; x may have fewer batch axes."""
+    own = x.shape[x.ndim - axes :]
+    return np.asarray(np.broadcast_to(x, (*chosen.shape, *own))[chosen])
 
 
 def _on(A: Array, x: Array) -> Array:

@@ -11,8 +11,8 @@ Featherstone & Orin 2000, section 3.4, (15)-(22); Kim 2012, section 3, (54)-(80)
 | K         | K                   |          | accelerations that no row notices, A K = 0                         |
 
 Methods 1 and 2 branch on nothing, so that they can be compiled: which rows are independent is decided before, once a
-robot, and given as `rows`. They also return how nearly dependent the kept rows have become here: the largest ratio of a
-diagonal entry of W to its pivot in W = L D Lᵀ, and the largest residual of φ and of A q̇ among them.
+robot, and given as `rows`. They also return how nearly dependent the kept rows have become here, the trace of W times the
+sum of its reciprocal pivots in W = L D Lᵀ, and the sums of squares of φ and of A q̇ over them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Inverse, Matrix, Vector
 from qddot.model import Model
-from qddot.scalars import Scalar, less, split, stack, where
+from qddot.scalars import Scalar, split, stack
 
 Array = NDArray[Any]
 RANK = 1e-9  # of the largest singular value: below it rows count as dependent
+RANK_SQUARED = 1e-13  # the same for A M⁻¹ Aᵀ, where singular values are squared, as far as rounding allows
 
 
 def direct(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, gains: Any = None, *, rows: Sequence[int]) -> Array:
@@ -98,7 +99,7 @@ def _reduced(model: Model, q: Any) -> Any:
 def _closure(
     model: Model, q: Any, v: Any, rows: Sequence[int], gains: Any
 ) -> tuple[list[Vector], Vector, tuple[Scalar, Scalar]]:
-    """The kept rows of A, the c that A q̈ is to be, and the largest residual of positions and velocities in them."""
+    """The kept rows of A, the c that A q̈ is to be, and the squares of what positions and velocities are off by."""
     all_A, drift, phi = loops.jacobian_rows(model, q), split(loops.bias(model, q, v)), split(loops.residual(model, q))
     A, off, u = [Vector(all_A[r]) for r in rows], Vector(phi[r] for r in rows), split(v)
     rate = Vector(a.dot(u) for a in A)
@@ -106,18 +107,13 @@ def _closure(
     if gains is not None:
         k_p, k_d = split(gains)
         c = c - k_p * off - k_d * rate
-    return A, c, (_largest(x * x for x in off), _largest(x * x for x in rate))
+    return A, c, (off.dot(off), rate.dot(rate))
 
 
 def _dependence(W: Matrix, inverse: Inverse) -> Scalar:
-    return _largest(W[k][k] * d for k, d in enumerate(inverse.reciprocal))
-
-
-def _largest(values: Any) -> Scalar:
-    most: Scalar = 0.0
-    for x in values:
-        most = where(less(most, x), x, most)
-    return most
+    trace = Vector(row[k] for k, row in enumerate(W))
+    ones = [1.0] * len(trace)
+    return trace.dot(ones) * Vector(inverse.reciprocal).dot(ones)
 
 
 def _result(
@@ -169,17 +165,29 @@ def multipliers_of_inverse(
     columns.
     """
     A_pT, A_aT = np.swapaxes(A[..., ~active], -1, -2), np.swapaxes(A[..., active], -1, -2)
-    lacking = (tau_r - tau_p)[..., ~active]
-    inverse = np.linalg.pinv(A_pT, rcond=RANK)
+    lacking, size = (tau_r - tau_p)[..., ~active], np.linalg.norm(A, axis=(-2, -1))
+    inverse, N = _pseudoinverse(A_pT, size)
     lam = _on(inverse, lacking)  # (57) (59)
     if choice == "torque":
-        N = np.eye(A.shape[-2]) - inverse @ A_pT
-        scale = np.sqrt(weights[..., active])
-        s = _on(np.linalg.pinv(scale[..., :, None] * (A_aT @ N), rcond=RANK), scale * (tau_r[..., active] - _on(A_aT, lam)))
+        root = np.sqrt(weights[..., active])
+        across = root[..., :, None] * (A_aT @ N)
+        s = _on(_pseudoinverse(across, size * np.max(root, initial=0.0))[0], root * (tau_r[..., active] - _on(A_aT, lam)))
         lam = lam + _on(N, s)  # (63) (64)
     unbalanced = lacking - _on(A_pT, lam)
     tau = np.where(active, tau_r - _on(np.swapaxes(A, -1, -2), lam), tau_p)  # (58) (60) (61) (62) (65)
     return tau, lam, unbalanced
+
+
+def _pseudoinverse(X: Array, size: Array) -> tuple[Array, Array]:
+    """X⁺ and the projector on the null space of X; what is below RANK of `size` is nothing: X may be rounding alone."""
+    U, s, Vt = np.linalg.svd(X, full_matrices=True)
+    some = min(X.shape[-2:])
+    kept = s > RANK * size[..., None]
+    reciprocal = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
+    V = np.swapaxes(Vt, -1, -2)
+    inverse = (V[..., :some] * reciprocal[..., None, :]) @ np.swapaxes(U[..., :some], -1, -2)
+    left = np.concatenate([~kept, np.ones((*kept.shape[:-1], X.shape[-1] - some), bool)], axis=-1)
+    return inverse, (V * left[..., None, :]) @ Vt
 
 
 def hybrid_accelerations(M: Array, free: Array, A: Array, Adot_v: Array, chosen: Array) -> Array:
@@ -190,7 +198,7 @@ def hybrid_accelerations(M: Array, free: Array, A: Array, Adot_v: Array, chosen:
     v = ~chosen
     A_v, M_vv = A[..., v], M[..., v, :][..., :, v]
     pushed = np.linalg.solve(M_vv, np.swapaxes(A_v, -1, -2))  # M_vv⁻¹ A_vᵀ
-    lam = -_on(np.linalg.pinv(A_v @ pushed, rcond=RANK, hermitian=True), _on(A, free) + Adot_v)  # (76)
+    lam = -_on(np.linalg.pinv(A_v @ pushed, rcond=RANK_SQUARED, hermitian=True), _on(A, free) + Adot_v)  # (76)
     out = free.copy()
     out[..., v] += _on(pushed, lam)  # (80)
     return out
