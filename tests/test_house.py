@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "export": {"functions", "compiler", "model", "errors", ""},
     "robot": {
         *(
-            "constraints",
+            "constraint_methods",
             "kernels",
             "export",
             "functions",
