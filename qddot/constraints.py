@@ -46,18 +46,7 @@ class Constrained:
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """The rows that are kept as independent."""
-        A = self._generic_jacobians
-        sizes = np.linalg.svd(A, compute_uv=False)
-        ranks = np.sum(sizes > _RANK * np.max(sizes, axis=-1, keepdims=True), axis=-1)
-        A = A[ranks == np.max(ranks)]
-        kept: list[int] = []
-        for _ in range(int(np.max(ranks))):
-            left = np.sum(A * A, axis=-1)
-            best = int(np.argmax(np.sum(np.log(left + 1e-24), axis=0)))
-            kept.append(best)
-            unit = A[:, best] / np.sqrt(left[:, best])[:, None]
-            A = A - (A @ unit[:, :, None]) * unit[:, None, :]
-        return tuple(sorted(kept))
+        return independent_rows(self._generic_jacobians)
 
     @cached_property
     def _most_dependent(self) -> float:
@@ -312,6 +301,21 @@ class Constrained:
             f"robot {self.robot.name!r} cannot be assembled: {why}{self.names[worst]} stays off by "
             f"{phi[worst]:.3g} m or rad; check the loop's frames and the links' lengths, or start from elsewhere"
         )
+
+
+def independent_rows(A: Array) -> tuple[int, ...]:
+    """As many rows as the largest rank among the matrices A, chosen one after the other as those most independent in all."""
+    sizes = np.linalg.svd(A, compute_uv=False)
+    ranks = np.sum(sizes > _RANK * np.max(sizes, axis=-1, keepdims=True), axis=-1)
+    A = A[ranks == np.max(ranks)]
+    kept: list[int] = []
+    for _ in range(int(np.max(ranks))):
+        left = np.sum(A * A, axis=-1)
+        best = int(np.argmax(np.sum(np.log(left + 1e-24), axis=0)))
+        kept.append(best)
+        unit = A[:, best] / np.sqrt(left[:, best])[:, None]
+        A = A - (A @ unit[:, :, None]) * unit[:, None, :]
+    return tuple(sorted(kept))
 
 
 def with_constraint(
