@@ -37,7 +37,7 @@ _BY_COLUMNS = ("crba", "fk", "jacobian")  # matrices that Eigen keeps column by 
 STORED = ", stored"
 
 
-def build(compiler: str, build_dir: Path) -> native.Library:
+def build(compiler: str, build_dir: Path, source: str = "pinocchio_bench.cpp") -> native.Library:
     """Takes minutes the first time."""
     try:
         import pinocchio
@@ -48,7 +48,7 @@ def build(compiler: str, build_dir: Path) -> native.Library:
         raise native.Unavailable("Pinocchio's headers need those of the package cmeel-eigen beside them")
     include = folders[0]
     flags = ("-std=c++17", "-w", f"-isystem{include}", f"-isystem{include / 'eigen3'}", *_BOOST)
-    return native.build("pinocchio_bench.cpp", compiler, flags, build_dir)
+    return native.build(source, compiler, flags, build_dir)
 
 
 def describe(case: Case) -> str:

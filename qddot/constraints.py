@@ -304,7 +304,7 @@ class Constrained:
 
 
 def independent_rows(A: Array) -> tuple[int, ...]:
-    """As many rows as the largest rank among the matrices A, chosen one after the other as those most independent in all."""
+    """As many rows as the largest rank among the matrices A, chosen one after the other as the most independent in all."""
     sizes = np.linalg.svd(A, compute_uv=False)
     ranks = np.sum(sizes > _RANK * np.max(sizes, axis=-1, keepdims=True), axis=-1)
     A = A[ranks == np.max(ranks)]
