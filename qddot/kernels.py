@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
     from qddot.compiler.rolled import Rolled
 
 MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
-LONG = 100  # links above which code keeps its loops (docs/decisions/0007)
+LONG = 80  # links above which code keeps its loops (docs/decisions/0007)
+_ALIKE = 4  # links of a kind, on average, that make it worth while
 
 
 def build(
@@ -95,10 +96,12 @@ def _chosen(
     why = ""
     if form == "rolled" or (form == "auto" and model.n_links > LONG):
         try:
-            loops, method = cheapest_rolled(model, name, method, **needs)
+            loops, formulation = cheapest_rolled(model, name, method, **needs)
+            if form == "auto" and model.n_links < _ALIKE * len(set(loops.kind)):
+                raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
             count = program.instructions()
-            return {"method": method, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+            return {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}, program
         except NotRollableError as error:
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":

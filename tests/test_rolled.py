@@ -117,6 +117,13 @@ def test_short_robots_are_not_rolled():
     assert qddot.load("quadruped").kernel("inverse_dynamics").info.form == "unrolled"
 
 
+def test_long_robots_of_many_kinds_are_not_rolled():
+    robot = qddot.Robot(random_tree(90, rng=0, kinds=("universal", "spherical_euler", "own")).model())
+    with pytest.raises(NotRollableError, match="kinds"):
+        robot.kernel("gravity_force", form="rolled")
+    assert robot.kernel("gravity_force").info.form == "unrolled"
+
+
 def test_rows_share_shelves_where_they_can():
     assert max(shelves([0, *range(50)])) == 1  # a chain needs two
     tree = random_tree(40, rng=3).model()

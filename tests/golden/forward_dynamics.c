@@ -86,23 +86,20 @@ void double_pendulum_forward_dynamics(const double q[2], const double v[2], cons
     /* bob2: acc */
     const double t4 = fma(sin_q1, fma(v[0], v[0], t0), cos_q1 * t1);
 
-    /* bob2: U */
-    const double t5 = fma(sin_q1, sin_q1, 1.0);
-
     /* bob1: F */
-    const double t6 = tau[1] - fma(sin_q1, t3, -(cos_q1 * (tau[1] - t4)));
-    const double t7 = fma(sin_q0, 19.62, t6);
+    const double t5 = tau[1] - fma(sin_q1, t3, -(cos_q1 * (tau[1] - t4)));
+    const double t6 = fma(sin_q0, 19.62, t5);
 
-    /* bob1: U */
-    const double t8 = 1.0 / t5;
+    /* world: Pi */
+    const double t7 = 1.0 / fma(sin_q1, sin_q1, 1.0);
 
     /* world: F */
-    const double t9 = t8 * (tau[0] - t7);
+    const double t8 = t7 * (tau[0] - t6);
 
     /* bob2: a */
-    const double t10 = tau[1] - fma(cos_q1, t9, t9) - t4;
+    const double t9 = tau[1] - fma(cos_q1, t8, t8) - t4;
 
     /* results */
-    a[0] = t9;
-    a[1] = t10;
+    a[0] = t8;
+    a[1] = t9;
 }
