@@ -176,6 +176,14 @@ def test_operations_are_counted_over_all_links():
     assert line.instructions <= loops.instructions < 1.5 * line.instructions
 
 
+def test_explaining_names_loops_and_links():
+    text = qddot.chain(40).kernel("inverse_dynamics", form="rolled").explain()
+    assert "loop 1 outward" in text
+    assert "loop 2 inward" in text
+    assert " more" in text
+    assert text.splitlines()[-1].split()[:4] == ["total", "of", "all", "links"]
+
+
 def test_fusing_keeps_places():
     loops = functions.rolled(qddot.chain(5).model, "inverse_dynamics", "newton_euler")
     quick = rolled.fused(loops)
