@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from mechanisms import trees
 from test_pinocchio import REFUSED, URDFS
 
@@ -148,6 +148,8 @@ def predicts_and_is_minimal(robot, seed=0):
 @settings(max_examples=40, deadline=None)
 @given(trees(max_links=5))
 def test_any_tree(robot):
+    clear, unclear = base_parameters(robot.model).margin
+    assume(clear > 1e3 * unclear)  # a few trees have effects of 1e-9 of the largest, which are a matter of taste
     predicts_and_is_minimal(robot)
 
 
