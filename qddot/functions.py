@@ -18,6 +18,7 @@ from qddot.algorithms import (
     classical,
     composite_body,
     coriolis,
+    derivatives,
     energy,
     factorization,
     kinematics,
@@ -96,6 +97,10 @@ def _square(m: Model) -> Shape:
     return (m.nv, m.nv)
 
 
+def _three_squares(m: Model) -> Shape:
+    return (3, m.nv, m.nv)
+
+
 def _six(m: Model) -> Shape:
     return (6,)
 
@@ -153,6 +158,12 @@ FUNCTIONS: dict[str, Function] = {
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "inverse_dynamics_derivatives": Function(
+        ("q", "v", "a"), _three_squares, {"composite_body": derivatives.inverse_dynamics_derivatives}, simplify=simplified
+    ),
+    "forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"), _three_squares, {"composite_body": derivatives.forward_dynamics_derivatives}, simplify=simplified
+    ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
     "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
     "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),

@@ -15,6 +15,7 @@ Cost: O(n depth²) to factor, O(n² depth) for the inverse.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,20 +62,31 @@ def factors(M: Matrix, above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few freedoms."""
     above = freedoms_above(model)
-    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
     at_rest = np.zeros(model.nv)
     x = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
-    for k in reversed(range(model.nv)):
-        for i in above[k]:
+    return stack(solved(L, reciprocal, above, x))
+
+
+def solved(L: Sparse, reciprocal: list[Scalar], above: list[list[int]], b: Sequence[Scalar]) -> list[Scalar]:
+    """M⁻¹ b from M = Lᵀ D L. Where b is known to be zero nothing is done for it."""
+    x = list(b)
+    for k in reversed(range(len(x))):
+        for i in above[k] if not _is_zero(x[k]) else ():
             x[i] = x[i] - L[k][i] * x[k]
-    for k in range(model.nv):
+    for k in range(len(x)):
         x[k] = x[k] * reciprocal[k]
         for i in above[k]:
             x[k] = x[k] - L[k][i] * x[i]
-    return stack(x)
+    return x
 
 
-def _rows(M: NDArray[Any]) -> Matrix:
+def _is_zero(x: Scalar) -> bool:
+    return isinstance(x, float) and x == 0.0
+
+
+def rows_of(M: NDArray[Any]) -> Matrix:
+    """A square array by rows of scalars."""
     n = M.shape[-1]
     flat = split(M.reshape(*M.shape[:-2], n * n))
     return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(n))
@@ -83,7 +95,7 @@ def _rows(M: NDArray[Any]) -> Matrix:
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
     n, above = model.nv, freedoms_above(model)
-    L, reciprocal = factors(_rows(mass_matrix(model, q)), above)
+    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
     Y: Sparse = [{k: 1.0} for k in range(n)]
     for k in range(n):
         for i in above[k]:
