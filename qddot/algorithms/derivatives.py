@@ -37,9 +37,10 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.classical import bias_force
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.factorization import factors, freedoms_above, mass_matrix_inverse, rows_of, solved
+from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.algorithms.passive import passive_derivatives, passive_forces
 from qddot.blocks import Ad_inv_T_columns, Forces, Matrix, Motions, Vector, apply
+from qddot.joints import Free
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
 from qddot.scalars import split, stack
@@ -102,10 +103,25 @@ class Slopes(NamedTuple):
     A_v: list[Motions]
 
 
+class Outward(NamedTuple):
+    """What the first pass leaves: joints, slopes of every joint, and 𝓘, 𝓑 and F of every link by itself."""
+
+    T: list[Transform]
+    S: list[Motions]
+    slopes: Slopes
+    B: list[VelocityForce]
+    F: list[Force]
+
+
 def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
     """∂tau/∂q, ∂tau/∂v and ∂tau/∂a = M of inverse dynamics, stacked: (3, nv, nv)."""
-    T, S, slopes, I_C, B_C, F_C = _outward(model, q, v, a)
-    x = model.coordinates(q)
+    return _stacked(*_inward(model, q, v, _outward(model, q, v, a)))
+
+
+def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any], ...]:
+    """∂tau/∂q, ∂tau/∂v and M."""
+    T, S, slopes, B_C, F_C = outward
+    I_C, x = list(model.inertia), model.coordinates(q)
     dq, dv, M = model.joint_matrix("dq"), model.joint_matrix("dv"), model.joint_matrix("M")
     for i, p in model.inward():
         P = apply(I_C[i], slopes.A[i]) + Forces(B_C[i] @ D for D in slopes.D[i])
@@ -127,10 +143,10 @@ def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArra
         B_C[p] = B_C[p] + velocity_force_seen(T[i], B_C[i])
         F_C[p] = F_C[p] + Ad_inv_T(T[i], F_C[i])
     by_q, by_v = passive_derivatives(model, q, v)
-    return _stacked(dq.stack() - by_q, dv.stack() - by_v, M.stack())
+    return dq.stack() - by_q, dv.stack() - by_v, M.stack()
 
 
-def _outward(model: Model, q: Any, v: Any, a: Any) -> tuple[Any, ...]:
+def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
     """T, S, the slopes of every joint, and 𝓘, 𝓑 and F of every link by itself."""
     T, S, Sdot_v = model.joints_at(q, v)
     x, qd, qdd = model.coordinates(q), model.velocities(v), model.velocities(a)
@@ -152,7 +168,7 @@ def _outward(model: Model, q: Any, v: Any, a: Any) -> tuple[Any, ...]:
             by_v.append(ad(V[i] + V_p, s) + own)
         D[i], A[i] = (Motions(c) for c in zip(*by_q, strict=True)) if by_q else (Motions(), Motions())
         A_v[i] = Motions(c + s_dot for c, s_dot in zip(by_v, joint.S_dot(x[i], qd[i]), strict=True))
-    return T, S, Slopes(D, A, A_v), list(model.inertia), B, F
+    return Outward(T, S, Slopes(D, A, A_v), B, F)
 
 
 def _turned_back(T: Transform, m: Vec) -> Vec:
@@ -170,17 +186,34 @@ def _rows(U: Forces, G: list[Vec], A: Motions, D: Motions) -> Matrix:
 def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
     """∂a/∂q = -M⁻¹ ∂ID/∂q, ∂a/∂v = -M⁻¹ ∂ID/∂v and ∂a/∂tau = M⁻¹, stacked: (3, nv, nv).
 
-    ID is taken at the accelerations that tau gives. The product is found by solving with the factors of M.
+    ID is taken at the accelerations that tau gives.
     """
-    n, above = model.nv, freedoms_above(model)
-    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
-    a = stack(solved(L, reciprocal, above, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
-    by_q, by_v, _ = np.moveaxis(inverse_dynamics_derivatives(model, q, v, a), -3, 0)
-    by_state = []
-    for slopes in (by_q, by_v):
-        columns = [solved(L, reciprocal, above, column) for column in zip(*rows_of(slopes), strict=True)]
-        by_state.append(stack([-columns[c][r] for r in range(n) for c in range(n)], (n, n)))
-    return _stacked(*by_state, mass_matrix_inverse(model, q))
+    n = model.nv
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
+    outward = _outward(model, q, v, a)
+    own_q, own_v = _taken_up(model, outward.slopes)
+    by_q, by_v, _ = _inward(model, q, v, outward)
+    out = []
+    for slopes, own in ((by_q, own_q), (by_v, own_v)):
+        columns = [inverse_times(*factors, column) for column in zip(*rows_of(slopes), strict=True)]
+        out.append(stack([-columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
+    return _stacked(*out, inverse_of(*factors))
+
+
+def _taken_up(model: Model, slopes: Slopes) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What free joints do about A and A_v by themselves, which is then gone from the slopes.
+
+    M times the accelerations A of a joint with all six freedoms is what A takes. So a floating base answers its own
+    rotation against gravity and its own linear velocity alone, and all other accelerations stay exactly as they are.
+    """
+    by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
+    for i, _ in model.outward():
+        if isinstance(model.joint[i], Free) and model.is_loose(i):
+            for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
+                block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
+                columns[i] = Motions(zero_motion() for _ in columns[i])
+    return by_q.stack(), by_v.stack()
 
 
 def _stacked(*matrices: Any) -> NDArray[Any]:
