@@ -234,6 +234,19 @@ class Robot:
             raise self._has_loops("forward dynamics")
         return ForwardDynamicsDerivatives(*_three(self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
 
+    def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
+        """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
+
+        The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
+        """
+        return self._run("regressor", q, v, a)
+
+    def forward_dynamics_inertia_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> Array:
+        """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return self._solve(2, "forward_dynamics_inertia_derivatives", q, v, tau)
+
     # ---- kinematics
 
     def forward_kinematics(self, q: ArrayLike) -> Array:

@@ -151,9 +151,20 @@ def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
     T, S, Sdot_v = model.joints_at(q, v)
     x, qd, qdd = model.coordinates(q), model.velocities(v), model.velocities(a)
     V, Vdot, F, B, D, A, A_v = model.per_link("V", "Vdot", "F", "B", "D", "A", "A_v")
-    V[0], Vdot[0], F[0], B[0] = zero_motion(), model.base_acceleration, zero_force(), velocity_force(model.inertia[0], zero_motion())
+    V[0], Vdot[0], F[0], B[0] = (
+        zero_motion(),
+        model.base_acceleration,
+        zero_force(),
+        velocity_force(model.inertia[0], zero_motion()),
+    )
     for i, p in model.outward():
-        J_v, V_p, Vdot_p, joint, I = S[i] @ qd[i], Ad_inv(T[i], V[p]), Ad_inv(T[i], Vdot[p]), model.joint[i], model.inertia[i]
+        J_v, V_p, Vdot_p, joint, I = (
+            S[i] @ qd[i],
+            Ad_inv(T[i], V[p]),
+            Ad_inv(T[i], Vdot[p]),
+            model.joint[i],
+            model.inertia[i],
+        )
         V[i] = V_p + J_v
         Vdot[i] = Vdot_p + ad(V_p, J_v) + Sdot_v[i] + S[i] @ qdd[i]
         F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])
