@@ -21,6 +21,10 @@ from qddot.compiler.sincos import number
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 
 GROUP = 4  # blocks that each of several chunks does in turn
+GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
+GROUP_BYTES = 640_000  # that they may fill: half of a second-level cache
+
+_SHARED = 0.8  # of the outputs: if no more are different, results are kept in columns that they share
 
 NEAR = 256  # lines of memory that may be asked for into the first cache; more would drive out what is in use
 
@@ -55,7 +59,7 @@ class _Core:
         """Writes the core and what it calls; `scratch` numbers a block lie between its functions."""
         if isinstance(self.program, Rolled):
             self.functions += llvm_rolled.functions(self, self.program)
-            self.group, self.scratch = 1, sum(self.program.memory())
+            self.group, self.scratch, self.places = 1, sum(self.program.memory()), None
         else:
             self.straight = self.program
             self._straight_line(self.program)
@@ -76,8 +80,11 @@ class _Core:
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
         length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
-        self.group = GROUP if self.lanes > 1 and len(chunks) > 12 else 1
         self.slots = self._crossing(chunks, ready)
+        self.places = _places(program) if self.lanes > 1 else None
+        self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
+        block = self.align * (program.n_inputs + 2 * len(self.angles) + len(self.slots) + self.columns)
+        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
@@ -144,7 +151,8 @@ class _Core:
             if n in self.slots:
                 lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
                 lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
-        for j, n in enumerate(self.straight.outputs):
+        places = range(len(self.straight.outputs)) if self.places is None else self.places
+        for j, n in dict(zip(places, self.straight.outputs, strict=True)).items():
             mine = n in own or (last and (graph.ops[n] in LEAVES or n in ready))
             if mine:
                 lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
@@ -200,7 +208,7 @@ class _Core:
             "in": self.straight.n_inputs,
             "sc": 2 * n_angles,
             "mem": len(self.slots),
-            "out": len(self.straight.outputs),
+            "out": self.columns,
         }
         index = ", ".join(f"i64 {self.straight.graph.args[a][0]}" for a in self.angles)
         table = f"@angles{L} = internal constant [{n_angles} x i64] [{index}]\n" if n_angles else ""
@@ -263,6 +271,13 @@ class _Core:
         ]
 
 
+def _places(program: Program) -> list[int] | None:
+    """The column of each output, where many are the same number or symmetric: each is kept once. None: a column each."""
+    places: dict[int, int] = {}
+    out = [places.setdefault(n, len(places)) for n in program.outputs]
+    return out if len(out) >= 4 and len(places) < _SHARED * len(out) else None
+
+
 # ---- the module ------------------------------------------------------------------------------------------------------
 
 
@@ -278,12 +293,13 @@ def render(
     T = "double" if dtype == "float64" else "float"
     widths = [lanes, 1] if lanes > 1 else [1]
     text: list[str] = []
-    group, work = 1, 0
+    group, work, places = 1, 0, None
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
         core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
         core.render()
+        places = places or core.places
         group = max(group, core.group)
         work = max(work, core.group * width * core.scratch)
         text.append(sincos.define(width))
@@ -291,7 +307,7 @@ def render(
             text.append(_single(width))
         text.append(_arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86))
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places))
     if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
