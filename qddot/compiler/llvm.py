@@ -12,19 +12,18 @@ from dataclasses import dataclass, field
 from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
-from qddot.compiler.loop import Shape, lines_ahead, numpy_loop
+from qddot.compiler.loop import WIDE, Shape, lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile in two thirds of the time and run as fast
 
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
-GROUP_BYTES = 640_000  # that they may fill: half of a second-level cache
-
-_SHARED = 0.8  # of the outputs: if no more are different, results are kept in columns that they share
+GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
 
 NEAR = 256  # lines of memory that may be asked for into the first cache; more would drive out what is in use
 
@@ -78,10 +77,13 @@ class _Core:
         self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
-        length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
+        most = CHUNK if len(code) < LONG else SHORT_CHUNK
+        length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
         self.places = _places(program) if self.lanes > 1 else None
+        zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
+        self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
         self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
         block = self.align * (program.n_inputs + 2 * len(self.angles) + len(self.slots) + self.columns)
         self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
@@ -272,10 +274,13 @@ class _Core:
 
 
 def _places(program: Program) -> list[int] | None:
-    """The column of each output, where many are the same number or symmetric: each is kept once. None: a column each."""
+    """The column of each number of a long result: those that are equal, zeros and symmetric ones, share it.
+
+    None where the result is short: a column each, in order.
+    """
     places: dict[int, int] = {}
     out = [places.setdefault(n, len(places)) for n in program.outputs]
-    return out if len(out) >= 4 and len(places) < _SHARED * len(out) else None
+    return out if len(out) > WIDE else None
 
 
 # ---- the module ------------------------------------------------------------------------------------------------------
@@ -293,13 +298,14 @@ def render(
     T = "double" if dtype == "float64" else "float"
     widths = [lanes, 1] if lanes > 1 else [1]
     text: list[str] = []
-    group, work, places = 1, 0, None
+    group, work, places, zero = 1, 0, None, None
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
         core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
         core.render()
-        places = places or core.places
+        if core.places is not None:
+            places, zero = core.places, core.zero
         group = max(group, core.group)
         work = max(work, core.group * width * core.scratch)
         text.append(sincos.define(width))
@@ -307,7 +313,7 @@ def render(
             text.append(_single(width))
         text.append(_arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places))
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero))
     if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})

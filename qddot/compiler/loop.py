@@ -18,6 +18,8 @@ Shape = tuple[int, ...]
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
 
+AHEAD = 256  # bytes of a long row that are asked for before they are written
+
 WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
 
 
@@ -42,11 +44,12 @@ def numpy_loop(
     work: int,
     x86: bool,
     places: list[int] | None = None,
+    zero: int | None = None,
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
-    of the result is, where they are not all apart.
+    of the result is, where they are not all apart; `zero` is the column of zeros.
     """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else ""]
@@ -62,7 +65,7 @@ def numpy_loop(
             if places is None:
                 text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
             else:
-                text.append(_shared_rows_function(f"rows{i}", places))
+                text.append(_shared_rows_function(f"rows{i}", places, zero))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
     text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns))
@@ -102,7 +105,7 @@ def _copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: lis
     table, place = "", "  %place = add i64 %k, 0"
     if places is not None:
         table = _table(name, [[k] for k in places])
-        place = f"  %place.p = getelementptr [1 x i64], ptr @{name}.table, i64 %k\n  %place = load i64, ptr %place.p"
+        place = f"  %place.p = getelementptr i32, ptr @{name}.table, i64 %k\n  %place.i = load i32, ptr %place.p\n  %place = zext i32 %place.i to i64"
     n = prod(shape)
     strides = [f"%c{j}" for j in range(len(shape))]
     parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
@@ -159,27 +162,37 @@ def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
 def _table(name: str, rows: list[list[int]]) -> str:
     """A constant array of rows of whole numbers."""
     width = len(rows[0])
-    text = ", ".join(f"[{width} x i64] [{', '.join(f'i64 {x}' for x in row)}]" for row in rows)
-    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i64]] [{text}]\n"
+    text = ", ".join(f"[{width} x i32] [{', '.join(f'i32 {x}' for x in row)}]" for row in rows)
+    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
 
 
-def _shared_rows_function(name: str, places: list[int]) -> str:
+def _shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
     """Columns of eight lanes into eight contiguous rows, by a table of columns: results may share them.
 
-    The last tile begins where it is full, and writes some numbers a second time.
+    The last tile begins where it is full, and writes some numbers a second time. Rows this long are not in the first cache:
+    their memory is asked for some tiles ahead. Tiles of nothing but zeros are not transposed.
     """
     starts = [*range(0, len(places) - 3, 4), *([len(places) - 4] if len(places) % 4 else [])]
-    rows = [[k, *places[k : k + 4]] for k in starts]
+    rows = [[k, *places[k : k + 4], int(set(places[k : k + 4]) == {zero})] for k in starts]
     lines = ["entry:"]
     for r in range(8):
         lines.append(f"  %off{r} = mul i64 %step, {r}")
         lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
-    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 0, %entry ], [ %next, %tile ]"]
-    for k in range(5):
-        lines.append(f"  %x{k}.p = getelementptr [5 x i64], ptr @{name}.table, i64 %t, i64 {k}")
-        lines.append(f"  %x{k} = load i64, ptr %x{k}.p")
+    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 0, %entry ], [ %next, %after ]"]
+    for k in range(6):
+        lines.append(f"  %x{k}.p = getelementptr [6 x i32], ptr @{name}.table, i64 %t, i64 {k}")
+        lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
+    for r in range(8):
+        lines.append(f"  %at{r} = getelementptr double, ptr %row{r}, i64 %x0")
+        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {AHEAD}")
+        lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 1, i32 3, i32 1)")
+    lines += ["  %zero = icmp ne i64 %x5, 0", "  br i1 %zero, label %nothing, label %full", "full:"]
     _tile_to_rows(lines, "f", "%x0", 4, [f"%x{k + 1}" for k in range(4)])
+    lines += ["  br label %after", "nothing:"]
+    lines += [f"  store <4 x double> zeroinitializer, ptr %at{r}, align 8" for r in range(8)]
     lines += [
+        "  br label %after",
+        "after:",
         "  %next = add i64 %t, 1",
         f"  %more = icmp ult i64 %next, {len(rows)}",
         "  br i1 %more, label %tile, label %last",
