@@ -62,7 +62,7 @@ ROBOTS = {
     "talos-floating": Source("talos_data/robots/talos_reduced.urdf", floating=True),
     "chain10": Source(chain=10),
     "chain100": Source(chain=100),
-    "chain1000": Source(chain=1000),
+    "chain300": Source(chain=300),
 }
 
 

@@ -111,7 +111,7 @@ def c_source(
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
     needs = {} if frame is None else {"frame": frame}
-    plain, method = functions.cheapest(model, function, method, **needs)
+    plain, method, _ = functions.cheapest(model, function, method, **needs)
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(

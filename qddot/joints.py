@@ -48,7 +48,7 @@ from qddot.rotation import (
     transpose,
 )
 from qddot.scalars import Scalar, arctan2, cos, sin
-from qddot.spatial import Inertia, Motion, Transform, exp, log, zero_inertia, zero_motion
+from qddot.spatial import Inertia, Motion, Slide, Transform, exp, log, zero_inertia, zero_motion
 
 X, Y, Z = EYE
 _NOTHING = (ZERO, ZERO, ZERO)
@@ -173,7 +173,7 @@ class Prismatic(Joint):
     nq = nv = 1
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform(p=scale(q[0], self.axis))
+        return Slide(scale(q[0], self.axis))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(ZERO, self.axis),))
@@ -379,7 +379,7 @@ class Translational(Joint):
     nq = nv = 3
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform(p=_vec(q))
+        return Slide(_vec(q))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(ZERO, e) for e in EYE)

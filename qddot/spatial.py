@@ -119,6 +119,15 @@ class Product(Transform):
         return Transform() @ self @ other
 
 
+class Slide(Transform):
+    """A shift of a child that turns as its parent does, or along the axis about which it turns: it is fixed in both."""
+
+    __slots__ = ()
+
+    def __init__(self, p: Vec) -> None:
+        super().__init__(IDENTITY, p)
+
+
 # ---- velocities and forces -----------------------------------------------------------------------------------------
 
 

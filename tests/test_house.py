@@ -131,7 +131,7 @@ def test_algorithms_cite_their_source(path):
 BUDGETS = {
     "joints.py": 540,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 580,  # one short method a function, all alike
+    "robot.py": 600,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in
