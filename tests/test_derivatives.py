@@ -1,4 +1,4 @@
-"""Derivatives of dynamics three ways: closed forms, complex steps through `integrate`, Pinocchio; and Kim's Tables 5 and 6."""
+"""Derivatives of dynamics: closed forms, Kim's Tables 5 and 6, complex steps through `integrate`, Pinocchio's."""
 
 import dataclasses
 
@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from mechanisms import MOVING, State, trees
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
-import qddot
 from qddot.algorithms import articulated_body, newton_euler, table_derivatives
 from qddot.parameters import inertia_of
 from qddot.robot import Robot

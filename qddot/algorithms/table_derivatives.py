@@ -142,7 +142,7 @@ def by_inertia(model: Model, i: int, unit: Inertia) -> Change:
 
 
 def by_placement(model: Model, q: Any, i: int, X: Motion) -> Change:
-    """p moves the placement P of joint i as P exp(p X); what it carries goes with it. Kim (89); (91) is not for this p (K12)."""
+    """p moves the placement P of joint i as P exp(p X); all behind goes with it. Kim (89); (91) does not hold (K12)."""
     change = _nothing(model)
     change.h[i] = Ad_inv(model.joint[i].transform(model.coordinates(q)[i]), X)
     return change

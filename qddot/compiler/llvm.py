@@ -19,7 +19,7 @@ from qddot.compiler.rolled import Rolled
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile in two thirds of the time and run as fast
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
 
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
@@ -40,6 +40,7 @@ class _Core:
     dtype: str
     ahead: int = 0  # lines of memory to ask for between the operations
     functions: list[str] = field(default_factory=list)
+    places: list[int] | None = None  # the column of each output, where some share one
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -58,7 +59,7 @@ class _Core:
         """Writes the core and what it calls; `scratch` numbers a block lie between its functions."""
         if isinstance(self.program, Rolled):
             self.functions += llvm_rolled.functions(self, self.program)
-            self.group, self.scratch, self.places = 1, sum(self.program.memory()), None
+            self.group, self.scratch = 1, sum(self.program.memory())
         else:
             self.straight = self.program
             self._straight_line(self.program)

@@ -105,14 +105,17 @@ def _copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: lis
     table, place = "", "  %place = add i64 %k, 0"
     if places is not None:
         table = _table(name, [[k] for k in places])
-        place = f"  %place.p = getelementptr i32, ptr @{name}.table, i64 %k\n  %place.i = load i32, ptr %place.p\n  %place = zext i32 %place.i to i64"
+        place = f"""  %place.p = getelementptr i32, ptr @{name}.table, i64 %k
+  %place.i = load i32, ptr %place.p
+  %place = zext i32 %place.i to i64"""
     n = prod(shape)
     strides = [f"%c{j}" for j in range(len(shape))]
     parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
     offset = "\n".join(_flat_offset("at", "%k", shape, strides))
     row, column = "%row.p", "%column.p"
     source, target = (column, row) if into_rows else (row, column)
-    return f"""{table}define internal void @{name}(ptr %row, ptr %column, i64 %pitch{", " + parameters if parameters else ""}) {{
+    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
+    return f"""{table}define internal void @{name}({arguments}) {{
 entry:
   br label %step
 step:
