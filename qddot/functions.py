@@ -18,10 +18,13 @@ from qddot.algorithms import (
     classical,
     composite_body,
     coriolis,
+    derivatives,
     energy,
     factorization,
     kinematics,
     newton_euler,
+    regressor,
+    table_derivatives,
 )
 from qddot.algorithms.passive import passive_forces
 from qddot.compiler.kernel import Shape
@@ -88,12 +91,33 @@ def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
     return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
 
 
+def _units() -> list[Inertia]:
+    """The ten numbers of docs/parameters.md, one at a time."""
+    return [parameters.inertia_of([float(j == k) for j in range(10)]) for k in range(10)]
+
+
+def _regressor(model: Model, q: Any, v: Any, a: Any) -> Any:
+    return regressor.torque_regressor(model, q, v, a, _units())
+
+
+def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
+    return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
+
+
+def _parameters(m: Model) -> Shape:
+    return (m.nv, 10 * m.n_links)
+
+
 def _nv(m: Model) -> Shape:
     return (m.nv,)
 
 
 def _square(m: Model) -> Shape:
     return (m.nv, m.nv)
+
+
+def _three_squares(m: Model) -> Shape:
+    return (3, m.nv, m.nv)
 
 
 def _six(m: Model) -> Shape:
@@ -153,6 +177,28 @@ FUNCTIONS: dict[str, Function] = {
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "inverse_dynamics_derivatives": Function(
+        ("q", "v", "a"),
+        _three_squares,
+        {
+            "composite_body": derivatives.inverse_dynamics_derivatives,
+            "newton_euler": table_derivatives.inverse_dynamics_derivatives,
+        },
+        simplify=simplified,
+    ),
+    "forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"),
+        _three_squares,
+        {
+            "composite_body_factored": derivatives.forward_dynamics_derivatives,
+            "articulated_body": table_derivatives.forward_dynamics_derivatives,
+        },
+        simplify=simplified,
+    ),
+    "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
+    "forward_dynamics_inertia_derivatives": Function(
+        ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
+    ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
     "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
     "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,22 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """∂tau/∂q in the tangent space, ∂tau/∂v, and ∂tau/∂a, which is the mass matrix. Rows are forces."""
+
+    dq: Array
+    dv: Array
+    da: Array
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """∂a/∂q in the tangent space, ∂a/∂v, and ∂a/∂tau, which is the inverse of the mass matrix. Rows are accelerations."""
+
+    dq: Array
+    dv: Array
+    dtau: Array
 
 
 class Robot:
@@ -205,6 +221,31 @@ class Robot:
             raise self._no_mass()
         Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
+
+    def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
+        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("inverse dynamics")
+        return InverseDynamicsDerivatives(*_three(self._run("inverse_dynamics_derivatives", q, v, a)))
+
+    def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
+        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return ForwardDynamicsDerivatives(*_three(self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+
+    def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
+        """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
+
+        The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
+        """
+        return self._run("regressor", q, v, a)
+
+    def forward_dynamics_inertia_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> Array:
+        """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return self._solve(2, "forward_dynamics_inertia_derivatives", q, v, tau)
 
     # ---- kinematics
 
@@ -421,7 +462,7 @@ class Robot:
         if self.massless_joints:
             raise self._no_mass()
         result = self._run(function, *inputs)
-        if result.ndim == axes and result.size and not math.isfinite(result.item(0)) and _all_finite(inputs):
+        if result.ndim == axes and result.size and not np.isfinite(result.item(0)) and _all_finite(inputs):
             raise SingularMassMatrixError(
                 f"the mass matrix of robot {self.name!r} is singular in this configuration; "
                 f"is a joint with three angles (Euler, exponential) at its singularity?"
@@ -531,6 +572,10 @@ class Robot:
         slots = self.model.slots
         owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
         return tuple(self.model.joint_names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
+
+
+def _three(stacked: Array) -> tuple[Array, Array, Array]:
+    return stacked[..., 0, :, :], stacked[..., 1, :, :], stacked[..., 2, :, :]
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:

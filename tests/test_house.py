@@ -129,12 +129,12 @@ def test_algorithms_cite_their_source(path):
 
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
-    "joints.py": 540,  # thirteen kinds that are read side by side
+    "joints.py": 580,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 600,  # one short method a function, all alike
+    "robot.py": 650,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
-    "loop.py": 540,  # one loop, written out; wide and shared inputs have their own way in
+    "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way
 }
 
 
