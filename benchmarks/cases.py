@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import qddot
-from qddot.algorithms import articulated_body, composite_body, kinematics, newton_euler
+from qddot.algorithms import articulated_body, composite_body, derivatives, kinematics, newton_euler
 from qddot.joints import Prismatic, Revolute
 
 FILES = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
@@ -29,6 +29,8 @@ FUNCTIONS = {
     "minverse": "M⁻¹",
     "fk": "FK, all links",
     "jacobian": "Jacobian of the tip, body frame",
+    "drnea": "derivatives of RNEA",
+    "daba": "derivatives of ABA",
 }
 
 CHECKED = 8  # states on which results are compared; each is computed by the readable reference, which is slow
@@ -60,7 +62,7 @@ ROBOTS = {
     "talos-floating": Source("talos_data/robots/talos_reduced.urdf", floating=True),
     "chain10": Source(chain=10),
     "chain100": Source(chain=100),
-    "chain1000": Source(chain=1000),
+    "chain300": Source(chain=300),
 }
 
 
@@ -107,12 +109,16 @@ class Case:
                 result = [_homogeneous(T) for T in kinematics.link_poses(model, q)[1:]]
             case "jacobian":
                 result = kinematics.jacobian(model, q, model.frame(model.link_names[self.tip]))
+            case "drnea":
+                result = derivatives.inverse_dynamics_derivatives(model, q, v, self.a[k])
+            case "daba":
+                result = derivatives.forward_dynamics_derivatives(model, q, v, self.tau[k])
             case _:
                 raise ValueError(f"function {function!r} is not known; take one of {', '.join(FUNCTIONS)}")
         return np.asarray(result, dtype=float)
 
     def tolerance(self, function: str) -> float:
-        if function not in ("aba", "minverse"):
+        if function not in ("aba", "minverse", "daba"):
             return TOLERANCE
         condition = max(np.linalg.cond(M) for M in self.reference("crba"))
         return max(TOLERANCE, PER_CONDITION * float(condition))

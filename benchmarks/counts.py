@@ -100,7 +100,7 @@ def print_shares():
     for name in CASES:
         model = case(name, 1).robot.model
         for function in FUNCTIONS:
-            method = functions.cheapest(model, function, "auto")[1]
+            method = functions.cheapest(model, function, "auto").method
             programs = [functions.traced(rewrite(model), function, method, regroup=False) for rewrite in ways.values()]
             cells = ((x := p.count())["mul"] + x["add"] for p in programs)
             print(f"| {name} {function} | {' | '.join(map(str, cells))} |", flush=True)

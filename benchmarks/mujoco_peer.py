@@ -87,6 +87,8 @@ class InC:
         self._library.bench_close(self._handle)
 
     def contestants(self, function: str) -> Iterator[Contestant]:
+        if function not in FUNCTIONS:
+            return
         number = FUNCTIONS.index(function)
         yield Contestant(
             "MuJoCo C",

@@ -15,10 +15,12 @@
 #include <type_traits>
 #include <vector>
 
+#include <pinocchio/algorithm/aba-derivatives.hpp>
 #include <pinocchio/algorithm/aba.hpp>
 #include <pinocchio/algorithm/crba.hpp>
 #include <pinocchio/algorithm/jacobian.hpp>
 #include <pinocchio/algorithm/kinematics.hpp>
+#include <pinocchio/algorithm/rnea-derivatives.hpp>
 #include <pinocchio/algorithm/rnea.hpp>
 #include <pinocchio/multibody.hpp>
 
@@ -111,6 +113,8 @@ namespace
     case 5: visit([&](std::size_t i) { pin::computeMinverse(m, d, b.q[i]); }); return true;
     case 6: visit([&](std::size_t i) { pin::forwardKinematics(m, d, b.q[i]); }); return true;
     case 7: visit([&](std::size_t i) { pin::computeJointJacobian(m, d, b.q[i], b.tip, b.J); }); return true;
+    case 8: visit([&](std::size_t i) { pin::computeRNEADerivatives(m, d, b.q[i], b.v[i], b.a[i]); }); return true;
+    case 9: visit([&](std::size_t i) { pin::computeABADerivatives(m, d, b.q[i], b.v[i], b.tau[i]); }); return true;
     default: return false;
     }
   }
@@ -135,6 +139,8 @@ namespace
       for (pin::JointIndex k = 1; k < static_cast<pin::JointIndex>(b.model.njoints); ++k)
         put(b.data->oMi[k].toHomogeneousMatrix());
       break;
+    case 8: put(b.data->dtau_dq), put(b.data->dtau_dv), put(b.data->M); break;
+    case 9: put(b.data->ddq_dq), put(b.data->ddq_dv), put(b.data->Minv); break;
     default: put(b.J); break;
     }
     return out;

@@ -31,6 +31,8 @@ FUNCTIONS = (
     ("minverse", ""),
     ("fk", ""),
     ("jacobian", ""),
+    ("drnea", ""),
+    ("daba", ""),
 )
 
 _BY_COLUMNS = ("crba", "fk", "jacobian")  # matrices that Eigen keeps column by column
@@ -83,7 +85,8 @@ class States:
 
     def shape(self, function: str) -> tuple[int, ...]:
         n, links = self.case.pinocchio.nv, self.case.pinocchio.njoints - 1
-        return {"rnea": (n,), "aba": (n,), "fk": (links, 4, 4), "jacobian": (6, n)}.get(function, (n, n))
+        vectors = {"rnea": (n,), "aba": (n,), "fk": (links, 4, 4), "jacobian": (6, n)}
+        return {**vectors, "drnea": (3, n, n), "daba": (3, n, n)}.get(function, (n, n))
 
     def back(self, function: str, x: np.ndarray) -> np.ndarray:
         model, theirs = self.layout
@@ -97,6 +100,10 @@ class States:
             case "crba" | "minverse":  # E permutes: it is its own inverse transposed, so both go one way
                 upper = np.triu(x)
                 return np.swapaxes(E, -1, -2) @ (upper + np.swapaxes(np.triu(x, 1), -1, -2)) @ E
+            case "drnea" | "daba":  # the third is symmetric, and one triangle of it is there: M by columns, M⁻¹ by rows
+                own = np.tril(x[:, 2]) if function == "drnea" else np.swapaxes(np.triu(x[:, 2]), -1, -2)
+                x[:, 2] = own + np.swapaxes(np.tril(own, -1), -1, -2)
+                return np.swapaxes(E, -1, -2)[:, None] @ x @ E[:, None]
             case "fk":
                 return x[:, self._joints()]
             case _:
@@ -146,13 +153,19 @@ class FromPython:
             ("minverse", ""): lambda k: pin.computeMinverse(model, data, q[k]),
             ("fk", ""): lambda k: pin.forwardKinematics(model, data, q[k]),
             ("jacobian", ""): lambda k: pin.computeJointJacobian(model, data, q[k], tip),
+            ("drnea", ""): lambda k: pin.computeRNEADerivatives(model, data, q[k], v[k], a[k]),
+            ("daba", ""): lambda k: pin.computeABADerivatives(model, data, q[k], v[k], tau[k]),
         }
 
     def _results(self, function: str, call: Callable[[int], Any], count: int) -> np.ndarray:
         out = np.empty((count, *self.states.shape(function)))
         for k in range(count):
             x = call(k)
-            out[k] = [T.homogeneous for T in list(self.data.oMi)[1:]] if function == "fk" else x
+            if function == "fk":
+                x = [T.homogeneous for T in list(self.data.oMi)[1:]]
+            elif function in ("drnea", "daba"):
+                x = [*x[:2], x[2].T if function == "drnea" else x[2]]  # as the C++ build stores them
+            out[k] = x
         return self.states.back(function, out)
 
 

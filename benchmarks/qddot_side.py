@@ -29,6 +29,8 @@ _KERNELS = {
     "minverse": "mass_matrix_inverse",
     "fk": "forward_kinematics",
     "jacobian": "jacobian",
+    "drnea": "inverse_dynamics_derivatives",
+    "daba": "forward_dynamics_derivatives",
 }
 
 
@@ -46,7 +48,8 @@ class Kernels:
         self.compiling = compile_in_child(model, _KERNELS[function], options, limit)
         self.lanes = case.robot.kernel(_KERNELS[function], **options)
         self.one_lane = case.robot.kernel(_KERNELS[function], lanes=1, **options)
-        self.inputs = {"rnea": (case.q, case.v, case.a), "aba": (case.q, case.v, case.tau)}.get(function, (case.q,))
+        moving = {"a": (case.q, case.v, case.a), "tau": (case.q, case.v, case.tau)}
+        self.inputs = moving.get(self.lanes.names[-1], (case.q,))
         self.states = len(case.q)
         self.out = np.asarray(self.lanes(*self.inputs))
 

@@ -71,9 +71,10 @@ def count(robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = 
     taken: dict[str, str] = {}
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:
-            taken[function] = cheapest(tree.model, function, "auto")[1]
-        counts = (traced(tree.model, function, method, regroup=x).count() for x in (False, True))
-        yield Row(function, method, taken[function] == method, *counts)
+            taken[function] = cheapest(tree.model, function, "auto").method
+        original = traced(tree.model, function, method, regroup=False).count()
+        regrouped = cheapest(tree.model, function, method).program.count()
+        yield Row(function, method, taken[function] == method, original, regrouped)
 
 
 def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[str, str]]:

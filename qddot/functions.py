@@ -19,19 +19,22 @@ from qddot.algorithms import (
     composite_body,
     constrained,
     coriolis,
+    derivatives,
     energy,
     factorization,
     hybrid,
     kinematics,
     loops,
     newton_euler,
+    regressor,
+    table_derivatives,
 )
 from qddot.algorithms.passive import passive_forces
 from qddot.compiler.kernel import Shape
 from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
-from qddot.regroup import regrouped, simplified
+from qddot.regroup import has_parallel_axes, regrouped, simplified, with_sums_of_angles
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
 
@@ -92,12 +95,33 @@ def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
     return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
 
 
+def _units() -> list[Inertia]:
+    """The ten numbers of docs/parameters.md, one at a time."""
+    return [parameters.inertia_of([float(j == k) for j in range(10)]) for k in range(10)]
+
+
+def _regressor(model: Model, q: Any, v: Any, a: Any) -> Any:
+    return regressor.torque_regressor(model, q, v, a, _units())
+
+
+def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
+    return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
+
+
+def _parameters(m: Model) -> Shape:
+    return (m.nv, 10 * m.n_links)
+
+
 def _nv(m: Model) -> Shape:
     return (m.nv,)
 
 
 def _square(m: Model) -> Shape:
     return (m.nv, m.nv)
+
+
+def _three_squares(m: Model) -> Shape:
+    return (3, m.nv, m.nv)
 
 
 def _six(m: Model) -> Shape:
@@ -171,6 +195,28 @@ FUNCTIONS: dict[str, Function] = {
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "inverse_dynamics_derivatives": Function(
+        ("q", "v", "a"),
+        _three_squares,
+        {
+            "composite_body": derivatives.inverse_dynamics_derivatives,
+            "newton_euler": table_derivatives.inverse_dynamics_derivatives,
+        },
+        simplify=simplified,
+    ),
+    "forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"),
+        _three_squares,
+        {
+            "composite_body_factored": derivatives.forward_dynamics_derivatives,
+            "articulated_body": table_derivatives.forward_dynamics_derivatives,
+        },
+        simplify=simplified,
+    ),
+    "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
+    "forward_dynamics_inertia_derivatives": Function(
+        ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
+    ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
     "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
     "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
@@ -239,13 +285,14 @@ def traced(
     *,
     regroup: bool = True,
     free: Sequence[str] = (),
+    sums: bool = False,
     most: int | None = None,
     **needs: Any,
 ) -> Program:
     """The program of a function of a model; after the function's own inputs come the parameters that are free.
 
-    The model is rewritten first unless `regroup` is False or the links it has are not known yet. A trace of more than
-    `most` operations is given up.
+    The model is rewritten first unless `regroup` is False or the links it has are not known yet; with `sums`, links on
+    parallel axes are turned by sums of angles. A trace of more than `most` operations is given up.
     """
     from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
@@ -261,8 +308,8 @@ def traced(
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        filled = parameters.put(model, chosen, arrays[own:])
-        return algorithm(_with_traced_inertias(filled, vectors[0][0].graph), *arrays[:own], **needs)
+        filled = _with_traced_inertias(parameters.put(model, chosen, arrays[own:]), vectors[0][0].graph)
+        return algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
 
     graph, outputs, _ = trace(run, sizes, MOST_NODES if most is None else most)
     return straight_line(graph, outputs, sum(sizes))
@@ -294,16 +341,33 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
     return own + [p.shape for p in parameters.parameters(model, free)]
 
 
-def cheapest(model: Model, name: str, method: str, **needs: Any) -> tuple[Program, str]:
-    """The program of a function by the formulation asked for, or by that with fewest operations, and its name."""
-    first, *others = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    best = traced(model, name, first, **needs), first
-    for m in others:
+class Choice(NamedTuple):
+    """A program, its formulation, and whether links on parallel axes are in frames that do not turn with them."""
+
+    program: Program
+    method: str
+    sums: bool
+
+
+def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
+    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions."""
+    from qddot.compiler.fuse import fused
+
+    function = lookup(name, method)[0]
+    first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    best = Choice(traced(model, name, first, **needs), first, False)
+    least = len(fused(best.program).nodes())
+    ways = [(m, False) for m in others]
+    if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
+        ways += [(m, True) for m in (first, *others)] if has_parallel_axes(simplified(model)) else []
+    for m, sums in ways:
         try:
-            other = traced(model, name, m, most=_NO_HOPE * len(best[0].graph), **needs)
+            other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
         except KernelTooLargeError:
             continue
-        best = min(best, (other, m), key=lambda c: len(c[0].nodes()))
+        count = len(fused(other).nodes())
+        if count < least:
+            best, least = Choice(other, m, sums), count
     return best
 
 
@@ -346,16 +410,32 @@ def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     from qddot.compiler.ops import OPS
 
     program = traced(model, name, method, **needs)
-    rows: dict[tuple[str, str], Counter[str]] = {}
+    rows: dict[str, Counter[str]] = {}
     for symbol, link, nodes in program.sections():
-        row = rows.setdefault((model.link_names[link], symbol), Counter())
+        row = rows.setdefault(f"{model.link_names[link]}  {symbol}", Counter())
         for node in nodes:
             row.update(OPS[program.graph.ops[node]].counts)
-    total = program.count()
+    return _table("link and symbol", rows, program.count())
+
+
+def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
+    """The same for rolled code: the operations of each loop for one link of each kind, and those of all links together."""
+    program = rolled(model, name, method, **needs)
+    rows: dict[str, Counter[str]] = {}
+    for k, sweep in enumerate(program.sweeps):
+        for kind, segment in enumerate(sweep.segments):
+            links = [i for i in range(1, len(program.kind)) if program.kind[i] == kind]
+            first, more = model.link_names[links[0]], f" and {len(links) - 1} more" if len(links) > 1 else ""
+            label = f"loop {k + 1} {'inward' if sweep.backward else 'outward'}  {first}{more}"
+            rows[label] = Counter(segment.program.count())
+    return _table("loop and links", rows, program.count(), "total of all links")
+
+
+def _table(head: str, rows: Mapping[str, Counter[str]], total: Mapping[str, int], last: str = "total") -> str:
     columns = [c for c in total if total[c]]
-    width = max([4, *(len(f"{link}  {symbol}") for link, symbol in rows)])
-    lines = [f"{'link and symbol':<{width}} " + "".join(f"{c:>9}" for c in columns)]
-    for (name_of_link, what), row in rows.items():
+    width = max([len(head), len(last), *map(len, rows)])
+    lines = [f"{head:<{width}} " + "".join(f"{c:>9}" for c in columns)]
+    for label, row in rows.items():
         if row:
-            lines.append(f"{name_of_link + '  ' + what:<{width}} " + "".join(f"{row[c] or '':>9}" for c in columns))
-    return "\n".join([*lines, f"{'total':<{width}} " + "".join(f"{total[c]:>9}" for c in columns)])
+            lines.append(f"{label:<{width}} " + "".join(f"{row[c] or '':>9}" for c in columns))
+    return "\n".join([*lines, f"{last:<{width}} " + "".join(f"{total[c]:>9}" for c in columns)])

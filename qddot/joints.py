@@ -48,7 +48,7 @@ from qddot.rotation import (
     transpose,
 )
 from qddot.scalars import Scalar, arctan2, cos, sin
-from qddot.spatial import Inertia, Motion, Transform, exp, log, zero_inertia, zero_motion
+from qddot.spatial import Inertia, Motion, Slide, Transform, exp, log, zero_inertia, zero_motion
 
 X, Y, Z = EYE
 _NOTHING = (ZERO, ZERO, ZERO)
@@ -81,8 +81,20 @@ class Joint:
         """How the coordinates change when the joint moves with v."""
         return Vector(v)
 
+    def S_slope(self, q: Sequence[Scalar], k: int) -> Motions:
+        """The columns ∂S/∂q^k."""
+        return Motions(zero_motion() for _ in range(self.nv))
+
+    def bias_slope(self, q: Sequence[Scalar], v: Sequence[Scalar], k: int) -> Motion:
+        """∂(Ṡ v)/∂q^k."""
+        return zero_motion()
+
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(q) + v
+
+    def along(self, q: Sequence[Scalar], k: int) -> Vector:
+        """How the coordinates change along freedom k: the derivative of `integrate(q, v)` by v^k at v = 0."""
+        return Vector(1.0 if j == k else 0.0 for j in range(self.nq))
 
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
         """The v with integrate(q0, v) = q1. Where that is a rotation it is the shorter way; turns are not counted."""
@@ -91,6 +103,11 @@ class Joint:
     def displacement(self, q0: Sequence[Scalar], q: Sequence[Scalar]) -> Vector:
         """How far a spring at rest at q0 is stretched at q."""
         return self.difference(q0, q)
+
+    def displacement_slope(self, q0: Sequence[Scalar], q: Sequence[Scalar], k: int) -> Vector:
+        """How the displacement changes along freedom k."""
+        moving = [Dual(x, rate) for x, rate in zip(q, self.along(q, k), strict=True)]
+        return Vector(_slope(tuple(self.displacement(q0, moving))))
 
     def unmoved(self, G: Inertia) -> Inertia:
         """A part K of the child's inertia that the parent may carry instead: K S = 0, and T(q) does not change it."""
@@ -160,7 +177,7 @@ class Prismatic(Joint):
     nq = nv = 1
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform(p=scale(q[0], self.axis))
+        return Slide(scale(q[0], self.axis))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(ZERO, self.axis),))
@@ -217,6 +234,13 @@ class _Varying(Joint):
 
     def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
         return self.S_dot(q, v) @ v
+
+    def S_slope(self, q: Sequence[Scalar], k: int) -> Motions:
+        return self.S_dot(q, [1.0 if j == k else 0.0 for j in range(self.nv)])
+
+    def bias_slope(self, q: Sequence[Scalar], v: Sequence[Scalar], k: int) -> Motion:
+        moving = self.bias([Dual(x, 1.0 if j == k else 0.0) for j, x in enumerate(q)], v)
+        return Motion(_slope(moving.w), _slope(moving.v))
 
 
 class _RotationSequence(_Varying):
@@ -336,6 +360,10 @@ class Spherical(Joint):
     def integrate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(quaternion_product(_quaternion(q), quaternion_exp(_vec(v)))))
 
+    def along(self, q: Sequence[Scalar], k: int) -> Vector:
+        x, y, z = EYE[k]
+        return Vector(quaternion_product(_quaternion(q), (0.5 * x, 0.5 * y, 0.5 * z, 0.0)))
+
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
         return Vector(log_quaternion(*quaternion_product(quaternion_conjugate(_quaternion(q0)), _quaternion(q1))))
 
@@ -358,7 +386,7 @@ class Translational(Joint):
     nq = nv = 3
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform(p=_vec(q))
+        return Slide(_vec(q))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(ZERO, e) for e in EYE)
@@ -409,6 +437,10 @@ class Planar(Joint):
         x, y, _ = AxisRotation(2, cos(q[2]), sin(q[2])) @ step.p
         return Vector((q[0] + x, q[1] + y, q[2] + v[2]))
 
+    def along(self, q: Sequence[Scalar], k: int) -> Vector:
+        x, y, _ = AxisRotation(2, cos(q[2]), sin(q[2])) @ (EYE[k] if k < 2 else ZERO)
+        return Vector((x, y, 0.0 if k < 2 else 1.0))
+
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
         angle = q1[2] - q0[2]
         turn = AxisRotation(2, cos(angle), sin(angle))
@@ -442,6 +474,11 @@ class Free(Joint):
         step = exp(Motion(_vec(v[:3]), _vec(v[3:])))
         p = add(_vec(q[:3]), quaternion_rotation(*q[3:7]) @ step.p)
         return Vector((*p, *Spherical().integrate(q[3:7], v[:3])))
+
+    def along(self, q: Sequence[Scalar], k: int) -> Vector:
+        if k < 3:
+            return Vector((*ZERO, *Spherical().along(q[3:7], k)))
+        return Vector((*(quaternion_rotation(*q[3:7]) @ EYE[k - 3]), 0.0, 0.0, 0.0, 0.0))
 
     def difference(self, q0: Sequence[Scalar], q1: Sequence[Scalar]) -> Vector:
         return Vector(log(self.transform(q0).inverse() @ self.transform(q1)).components)

@@ -16,7 +16,7 @@ from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
 from qddot.errors import KernelTooLargeError, NotRollableError
-from qddot.functions import cheapest, cheapest_rolled, explain, input_shapes, lookup
+from qddot.functions import cheapest, cheapest_rolled, explain, explain_rolled, input_shapes, lookup
 from qddot.model import Model
 
 if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
     from qddot.compiler.rolled import Rolled
 
 MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
-LONG = 100  # links above which code keeps its loops (docs/decisions/0007)
+LONG = 80  # links above which code keeps its loops (docs/decisions/0007)
+_ALIKE = 4  # links of a kind, on average, that make it worth while
 
 
 def build(
@@ -51,6 +52,8 @@ def build(
         stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output)
         default_cache().put(key, _pack(*stored))
     facts, data = stored
+    if sums := facts.pop("sums", False):
+        needs["sums"] = sums
     info = Info(
         function=name,
         dtype=dtype,
@@ -61,7 +64,8 @@ def build(
         **facts,
     )
     names = (*function.inputs, *free)
-    return Kernel(Code(data), names, inputs, output, info, lambda: explain(model, name, facts["method"], **needs))
+    told = explain_rolled if facts["form"] == "rolled" else explain
+    return Kernel(Code(data), names, inputs, output, info, lambda: told(model, name, facts["method"], **needs))
 
 
 def _compile(
@@ -95,15 +99,17 @@ def _chosen(
     why = ""
     if form == "rolled" or (form == "auto" and model.n_links > LONG):
         try:
-            loops, method = cheapest_rolled(model, name, method, **needs)
+            loops, formulation = cheapest_rolled(model, name, method, **needs)
+            if form == "auto" and model.n_links < _ALIKE * len(set(loops.kind)):
+                raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
             count = program.instructions()
-            return {"method": method, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+            return {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}, program
         except NotRollableError as error:
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
-    plain, method = cheapest(model, name, method, **needs)
+    plain, method, sums = cheapest(model, name, method, **needs)
     line = fused(plain)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
@@ -111,7 +117,7 @@ def _chosen(
             f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
-    return {"method": method, "form": "unrolled", "ops": plain.count(), "instructions": count}, line
+    return {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}, line
 
 
 class _Notice:

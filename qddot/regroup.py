@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from qddot.blocks import Motions
 from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
 from qddot.model import Model
-from qddot.rotation import ZERO, AxisRotation, Rotation, Vec, add, cross, dot, mat_sub, scale, sub, transpose
+from qddot.rotation import IDENTITY, ZERO, AxisRotation, Rotation, Vec, add, cross, dot, mat_sub, scale, sub, transpose
 from qddot.scalars import Scalar, cos, sin
-from qddot.spatial import Inertia, Motion, Product, Transform, constant_transform, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
 
 _FAR = 3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
 _ROUNDING = 1e-13  # of a length or a direction: what is smaller came from composing transforms
@@ -73,7 +74,7 @@ class Hinge(Joint):
         angle = q[0] + self.offset
         c, s = cos(angle), sin(angle)
         turn = AxisRotation(2, self.c * c - self.s * s, self.s * c + self.c * s)
-        return Product(Transform(turn), Transform(p=ZERO if _is_zero(self.travel) else (0.0, 0.0, self.travel)))
+        return Product(Transform(turn), _along_z(self.travel))
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(Z, ZERO),))
@@ -121,6 +122,71 @@ def reframed(model: Model) -> Model:
     )
     tables = {"placement": tuple(placement), "joint": tuple(joint), "inertia": tuple(inertia)}
     return replace(model, **tables, frames=(), loops=loops)  # type: ignore[arg-type]
+
+
+# ---- parallel axes -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Still(Joint):
+    """A revolute joint about z whose child's frame does not turn with it; what does is in placements and inertias."""
+
+    kind = "still"
+    nq = nv = 1
+    is_angle = (True,)
+
+    def transform(self, q: Sequence[Scalar]) -> Transform:
+        return Transform()
+
+    def S(self, q: Sequence[Scalar]) -> Motions:
+        return Motions((Motion(Z, ZERO),))
+
+
+def with_sums_of_angles(model: Model, q: Any) -> Model:
+    """A reframed model at one configuration, with links on parallel axes in frames that do not turn with them.
+
+    From one such link to the next nothing is turned. Inertias and positions are, by the sum of the angles, but they have
+    zeros that vectors have not; and what hangs on the last of them is turned once. Accelerations and forces are vectors,
+    which any axes at one instant may describe; q may be traced.
+    """
+    parallel = _on_parallel_axes(model)
+    together = parallel | {model.parent[i] for i in parallel}
+    coordinates, angle = model.coordinates(q), dict[int, Scalar]()
+    placement, joint, inertia = list(model.placement), list(model.joint), list(model.inertia)
+    for i, p in model.outward():
+        if p in together:  # its frame has stayed behind
+            turned = Transform(AxisRotation(2, cos(angle[p]), sin(angle[p])))
+            placement[i] = Transform(p=turned.R @ model.placement[i].p) if i in parallel else Product(turned, placement[i])
+        if i in together:
+            own = model.joint[i]
+            assert isinstance(own, Hinge)
+            before = angle[p] if i in parallel else 0.0
+            angle[i] = before + (coordinates[i][0] + (math.atan2(own.s, own.c) + own.offset))
+            placement[i], joint[i] = Product(placement[i], _along_z(own.travel)), Still()
+            inertia[i] = inertia_seen(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
+
+    def on_link(i: int, T: Transform) -> Transform:
+        return Product(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), T) if i in angle else T
+
+    loops = tuple(
+        loop._replace(
+            placement_a=on_link(loop.link_a, loop.placement_a), placement_b=on_link(loop.link_b, loop.placement_b)
+        )
+        for loop in model.loops
+    )
+    return replace(model, placement=tuple(placement), joint=tuple(joint), inertia=tuple(inertia), loops=loops)
+
+
+def has_parallel_axes(model: Model) -> bool:
+    """Whether a reframed model has links for `with_sums_of_angles`."""
+    return bool(_on_parallel_axes(model))
+
+
+def _on_parallel_axes(model: Model) -> set[int]:
+    """The links that turn about an axis parallel to their parent's."""
+    flat = {i for i, _ in model.outward() if all(part.R is IDENTITY for part in model.placement[i].parts)}
+    hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], Hinge)}
+    return {i for i in flat & hinged if model.parent[i] in hinged}
 
 
 def _to_z(axis: Vec) -> Rotation:
@@ -212,8 +278,8 @@ def _length(way: tuple[Vec, float]) -> int:
     return _count(way[0]) + (abs(way[1]) > _ROUNDING)
 
 
-def _is_zero(x: Scalar) -> bool:
-    return isinstance(x, float) and x == 0.0
+def _along_z(z: Scalar) -> Transform:
+    return Transform() if isinstance(z, float) and z == 0.0 else Slide((0.0, 0.0, z))
 
 
 def _count(x: Vec) -> int:

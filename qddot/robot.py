@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,22 @@ Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
+
+
+class InverseDynamicsDerivatives(NamedTuple):
+    """∂tau/∂q in the tangent space, ∂tau/∂v, and ∂tau/∂a, which is the mass matrix. Rows are forces."""
+
+    dq: Array
+    dv: Array
+    da: Array
+
+
+class ForwardDynamicsDerivatives(NamedTuple):
+    """∂a/∂q in the tangent space, ∂a/∂v, and ∂a/∂tau, which is the inverse of the mass matrix. Rows are accelerations."""
+
+    dq: Array
+    dv: Array
+    dtau: Array
 
 
 class Robot(ConstraintMethods):
@@ -248,6 +264,31 @@ class Robot(ConstraintMethods):
             raise self._no_mass()
         Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
+
+    def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
+        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("inverse dynamics")
+        return InverseDynamicsDerivatives(*_three(self._run("inverse_dynamics_derivatives", q, v, a)))
+
+    def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
+        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return ForwardDynamicsDerivatives(*_three(self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+
+    def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
+        """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
+
+        The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
+        """
+        return self._run("regressor", q, v, a)
+
+    def forward_dynamics_inertia_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> Array:
+        """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return self._solve(2, "forward_dynamics_inertia_derivatives", q, v, tau)
 
     # ---- kinematics
 
@@ -475,7 +516,7 @@ class Robot(ConstraintMethods):
         if self.massless_joints:
             raise self._no_mass()
         result = self._run(function, *inputs)
-        if result.ndim == axes and result.size and not math.isfinite(result.item(0)) and _all_finite(inputs):
+        if result.ndim == axes and result.size and not np.isfinite(result.item(0)) and _all_finite(inputs):
             raise SingularMassMatrixError(
                 f"the mass matrix of robot {self.name!r} is singular in this configuration; "
                 f"is a joint with three angles (Euler, exponential) at its singularity?"
@@ -606,6 +647,10 @@ class Robot(ConstraintMethods):
     @cached_property
     def _singular(self) -> dict[tuple[int, ...], tuple[str, ...]]:
         return {}
+
+
+def _three(stacked: Array) -> tuple[Array, Array, Array]:
+    return stacked[..., 0, :, :], stacked[..., 1, :, :], stacked[..., 2, :, :]
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:

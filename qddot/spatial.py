@@ -119,6 +119,15 @@ class Product(Transform):
         return Transform() @ self @ other
 
 
+class Slide(Transform):
+    """A shift of a child that turns as its parent does, or along the axis about which it turns: it is fixed in both."""
+
+    __slots__ = ()
+
+    def __init__(self, p: Vec) -> None:
+        super().__init__(IDENTITY, p)
+
+
 # ---- velocities and forces -----------------------------------------------------------------------------------------
 
 
@@ -273,12 +282,12 @@ def inertia_seen(T: Transform, G: Inertia) -> Inertia:
     for P in reversed(T.parts):
         h, I = P.R @ h, P.R.similar_symmetric(I)
         if P.p is not ZERO:
-            I = mat_add(I, _steiner(P.p, add(h, scale(0.5 * m, P.p))))
+            I = mat_add(I, steiner(P.p, add(h, scale(0.5 * m, P.p))))
             h = add(h, scale(m, P.p))
     return Inertia(m, h, I)
 
 
-def _steiner(p: Vec, w: Vec) -> Mat:
+def steiner(p: Vec, w: Vec) -> Mat:
     """2 (p·w) 1 - p wᵀ - w pᵀ: what a shift by p adds to a second moment, with w the first moment half way."""
     x, y, z = 2.0 * p[0] * w[0], 2.0 * p[1] * w[1], 2.0 * p[2] * w[2]
     xy, xz, yz = (p[i] * w[j] + p[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))

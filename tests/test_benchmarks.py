@@ -22,7 +22,7 @@ FREEDOMS = {
     "talos-floating": 38,
     "chain10": 10,
     "chain100": 100,
-    "chain1000": 1000,
+    "chain300": 300,
 }
 QDDOT = [qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, qddot_side.CALL]
 

@@ -119,7 +119,7 @@ def test_the_librarys_sine_gives_the_interpreters_bits(fma, tmp_path):
     names = ("inverse_dynamics", "forward_dynamics")
     lib = library(tmp_path, [robot.export_c(name, name=name, fma=fma, sincos="libm", cc="").source for name in names])
     for name in names:
-        plain, _ = functions.cheapest(robot.model, name, "auto")
+        plain, *_ = functions.cheapest(robot.model, name, "auto")
         program = fused(plain) if fma else plain
         for arrays in states(robot, name):
             expected = interp.run(program, np.concatenate(arrays))
@@ -344,7 +344,7 @@ def test_lines_are_short_and_ascii(name):
 
 
 def test_fusing_keeps_the_sections():
-    plain, _ = functions.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
+    plain, *_ = functions.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
     labels = [(symbol, link) for symbol, link, _ in plain.sections()]
     after = [(symbol, link) for symbol, link, _ in fused(plain).sections()]
     rest = iter(labels)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from mechanisms import trees
 from test_pinocchio import REFUSED, URDFS
 
@@ -148,6 +148,9 @@ def predicts_and_is_minimal(robot, seed=0):
 @settings(max_examples=40, deadline=None)
 @given(trees(max_links=5))
 def test_any_tree(robot):
+    clear, unclear = base_parameters(robot.model).margin
+    # with one freedom for many links effects become a matter of taste: 1e-7 and 1e-9 of the largest
+    assume(clear > max(1e-5, 1e3 * unclear))
     predicts_and_is_minimal(robot)
 
 

@@ -499,7 +499,7 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch):
 
 
 def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
-    monkeypatch.setattr(functions, "MOST_INSTRUCTIONS", 10)
+    monkeypatch.setattr(kernels, "MOST_INSTRUCTIONS", 10)
     monkeypatch.setenv("QDDOT_CACHE_DIR", "")
     robot = qddot.Robot(random_tree(4, rng=77, kinds=("revolute",)).model())
     q, v = robot.random_state(0)

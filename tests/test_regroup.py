@@ -145,6 +145,33 @@ def test_nearly_parallel_axes_keep_their_frames():
     unchanged(qddot.from_dh(rows, convention="modified"), regroup.simplified)
 
 
+def test_parallel_axes_are_turned_by_sums_of_angles():
+    for name in ("ur5_like", "planar3", "scara", "quadruped", "puma560"):
+        if name == "ur5_like":
+            rows = [
+                {"alpha": x, "a": 0.3, "d": 0.1, "mass": 1.0, "com": [0.1, 0.2, 0.3], "inertia": 0.1 * np.eye(3)}
+                for x in (0.0, 0.5 * np.pi, 0.0, 0.0, 0.7, 0.0)
+            ]
+            robot = qddot.from_dh(rows, convention="modified", snap=1e-5)
+        else:
+            robot = qddot.load(name)
+        s = State(robot, 2)
+        model = regroup.simplified(s.model)
+        assert regroup.has_parallel_axes(model)
+        other = regroup.with_sums_of_angles(model, s.q)
+        close(classical.inverse_dynamics(other, s.q, s.v, s.a), classical.inverse_dynamics(s.model, s.q, s.v, s.a))
+        close(composite_body.mass_matrix(other, s.q), composite_body.mass_matrix(s.model, s.q))
+        close(classical.forward_dynamics(other, s.q, s.v, s.a), classical.forward_dynamics(s.model, s.q, s.v, s.a), 1e-10)
+
+
+def test_sums_of_angles_are_taken_where_they_pay():
+    puma = qddot.load("puma560").model  # its second and third axis are parallel
+    taken = functions.cheapest(puma, "mass_matrix", "auto")
+    assert taken.sums
+    assert len(taken.program.nodes()) < len(functions.traced(puma, "mass_matrix", "composite_body").nodes())
+    assert not functions.cheapest(arm(4), "mass_matrix", "auto").sums
+
+
 def test_a_used_robot_can_be_pickled():
     robot = qddot.load("pendulum")
     s = State(robot)

@@ -117,6 +117,13 @@ def test_short_robots_are_not_rolled():
     assert qddot.load("quadruped").kernel("inverse_dynamics").info.form == "unrolled"
 
 
+def test_long_robots_of_many_kinds_are_not_rolled():
+    robot = qddot.Robot(random_tree(90, rng=0, kinds=("universal", "spherical_euler", "own")).model())
+    with pytest.raises(NotRollableError, match="kinds"):
+        robot.kernel("gravity_force", form="rolled")
+    assert robot.kernel("gravity_force").info.form == "unrolled"
+
+
 def test_rows_share_shelves_where_they_can():
     assert max(shelves([0, *range(50)])) == 1  # a chain needs two
     tree = random_tree(40, rng=3).model()
@@ -167,6 +174,14 @@ def test_operations_are_counted_over_all_links():
     line, loops = (robot.kernel("inverse_dynamics", form=form).info for form in ("unrolled", "rolled"))
     assert loops.ops["sincos"] == line.ops["sincos"] == 80
     assert line.instructions <= loops.instructions < 1.5 * line.instructions
+
+
+def test_explaining_names_loops_and_links():
+    text = qddot.chain(40).kernel("inverse_dynamics", form="rolled").explain()
+    assert "loop 1 outward" in text
+    assert "loop 2 inward" in text
+    assert " more" in text
+    assert text.splitlines()[-1].split()[:4] == ["total", "of", "all", "links"]
 
 
 def test_fusing_keeps_places():

@@ -29,8 +29,8 @@ from qddot.algorithms.articulated_body import accelerations
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Motions
 from qddot.model import Model
-from qddot.rotation import IDENTITY, ZERO, Mat, Vec, add, cross, mat_vec, scale
-from qddot.spatial import Ad_inv_T, Force, Product, Transform, second_moments, zero_force, zero_motion
+from qddot.rotation import ZERO, Mat, Vec, add, cross, mat_vec, scale
+from qddot.spatial import Ad_inv_T, Force, Product, Slide, Transform, second_moments, zero_force, zero_motion
 
 
 def inverse_dynamics(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:
@@ -75,9 +75,9 @@ def link_forces(model: Model, q: Any, v: Any, a: Any, f_ext: Any) -> tuple[list[
 
 
 def _positions(T: Transform) -> tuple[Vec, Vec]:
-    """The child's origin in two steps: in the parent's axes, then in the child's, where the last part does not turn."""
+    """The child's origin in two steps: in the parent's axes, then in the child's, which cost less where it can be."""
     *first, last = T.parts or (T,)
-    return (Product(*first).p, last.p) if last.R is IDENTITY else (T.p, ZERO)
+    return (Product(*first).p, last.p) if isinstance(last, Slide) else (T.p, ZERO)
 
 
 def _turned(T: Transform, x: Vec) -> Vec:

@@ -75,8 +75,12 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     return stack(x)
 
 
+def _is_zero(x: Scalar) -> bool:
+    return isinstance(x, float) and x == 0.0
+
+
 def rows_of(M: NDArray[Any]) -> Matrix:
-    """A matrix of scalars by rows."""
+    """A square array by rows of scalars."""
     n = M.shape[-1]
     flat = split(M.reshape(*M.shape[:-2], n * n))
     return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(n))
@@ -84,19 +88,42 @@ def rows_of(M: NDArray[Any]) -> Matrix:
 
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
-    n, above = model.nv, freedoms_above(model)
-    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
-    Y: Sparse = [{k: 1.0} for k in range(n)]
-    for k in range(n):
-        for i in above[k]:
+    return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model)))
+
+
+def inverse_factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
+    """Y = L⁻¹ and the reciprocals of D."""
+    L, reciprocal = factors(M, above)
+    Y: Sparse = [{k: 1.0} for k in range(len(L))]
+    for k in range(len(L)):
+        for n, i in enumerate(above[k]):
             Y[k][i] = -L[k][i]
-            for j in above[k][: above[k].index(i)]:
+            for j in above[k][:n]:
                 Y[k][i] = Y[k][i] - L[k][j] * Y[j][i]
+    return Y, reciprocal
+
+
+def inverse_of(Y: Sparse, reciprocal: list[Scalar]) -> NDArray[Any]:
+    """M⁻¹ from its factors."""
+    n = len(Y)
     scaled = [{i: x * reciprocal[i] for i, x in row.items()} for row in Y]
     entries: dict[tuple[int, int], Scalar] = {}
     for a in range(n):
         for b in range(a + 1):
-            shared = [k for k in (b, *above[b]) if k in Y[a]]
-            terms = [Y[a][k] * scaled[b][k] for k in shared]
+            terms = [Y[a][k] * scaled[b][k] for k in Y[b] if k in Y[a]]
             entries[a, b] = entries[b, a] = sum(terms[1:], terms[0]) if terms else 0.0
     return stack([entries[a, b] for a in range(n) for b in range(n)], (n, n))
+
+
+def inverse_times(Y: Sparse, reciprocal: list[Scalar], b: Sequence[Scalar]) -> list[Scalar]:
+    """M⁻¹ b. Where b is known to be zero nothing is done for it: x_k comes by way of the freedoms that carry both."""
+    z: dict[int, Scalar] = {}
+    for k, x in enumerate(b):
+        for i, y in Y[k].items() if not _is_zero(x) else ():
+            z[i] = z[i] + y * x if i in z else y * x
+    z = {i: x * reciprocal[i] for i, x in z.items()}
+    out = []
+    for row in Y:
+        terms = [y * z[i] for i, y in row.items() if i in z]
+        out.append(sum(terms[1:], terms[0]) if terms else 0.0)
+    return out

@@ -20,8 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.algorithms.classical import bias_force
+from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_times, rows_of
 from qddot.algorithms.kinematics import link_velocities
+from qddot.algorithms.passive import passive_forces
 from qddot.model import Model
+from qddot.scalars import split, stack
 from qddot.spatial import Ad_inv, Ad_inv_T, Inertia, ad, ad_T
 
 
@@ -40,3 +45,12 @@ def torque_regressor(model: Model, q: Any, v: Any, a: Any, units: Sequence[Inert
                 F = Ad_inv_T(T[j], F)
             columns.append(tau.stack())
     return np.stack(np.broadcast_arrays(*columns), axis=-1)
+
+
+def forward_dynamics_inertia_derivatives(model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia]) -> NDArray[Any]:
+    """∂a/∂π = -M⁻¹ Y(q, v, a) at the accelerations that tau gives: inverse dynamics is linear in π, and M a = tau - …"""
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
+    Y = torque_regressor(model, q, v, a, units)
+    columns = [stack(inverse_times(*factors, split(Y[..., :, c]))) for c in range(Y.shape[-1])]
+    return -np.stack(np.broadcast_arrays(*columns), axis=-1)

@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
-from qddot.compiler.loop import Shape, lines_ahead, numpy_loop
+from qddot.compiler.loop import WIDE, Shape, lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
 
 GROUP = 4  # blocks that each of several chunks does in turn
+GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
+GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
 
 NEAR = 256  # lines of memory that may be asked for into the first cache; more would drive out what is in use
 
@@ -37,6 +40,7 @@ class _Core:
     dtype: str
     ahead: int = 0  # lines of memory to ask for between the operations
     functions: list[str] = field(default_factory=list)
+    places: list[int] | None = None  # the column of each output, where some share one
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -74,10 +78,16 @@ class _Core:
         self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
-        length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
+        most = CHUNK if len(code) < LONG else SHORT_CHUNK
+        length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
-        self.group = GROUP if self.lanes > 1 and len(chunks) > 12 else 1
         self.slots = self._crossing(chunks, ready)
+        self.places = _places(program) if self.lanes > 1 else None
+        zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
+        self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
+        self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
+        block = self.align * (program.n_inputs + 2 * len(self.angles) + len(self.slots) + self.columns)
+        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
@@ -144,7 +154,8 @@ class _Core:
             if n in self.slots:
                 lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
                 lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
-        for j, n in enumerate(self.straight.outputs):
+        places = range(len(self.straight.outputs)) if self.places is None else self.places
+        for j, n in dict(zip(places, self.straight.outputs, strict=True)).items():
             mine = n in own or (last and (graph.ops[n] in LEAVES or n in ready))
             if mine:
                 lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
@@ -200,7 +211,7 @@ class _Core:
             "in": self.straight.n_inputs,
             "sc": 2 * n_angles,
             "mem": len(self.slots),
-            "out": len(self.straight.outputs),
+            "out": self.columns,
         }
         index = ", ".join(f"i64 {self.straight.graph.args[a][0]}" for a in self.angles)
         table = f"@angles{L} = internal constant [{n_angles} x i64] [{index}]\n" if n_angles else ""
@@ -263,6 +274,16 @@ class _Core:
         ]
 
 
+def _places(program: Program) -> list[int] | None:
+    """The column of each number of a long result: those that are equal, zeros and symmetric ones, share it.
+
+    None where the result is short: a column each, in order.
+    """
+    places: dict[int, int] = {}
+    out = [places.setdefault(n, len(places)) for n in program.outputs]
+    return out if len(out) > WIDE else None
+
+
 # ---- the module ------------------------------------------------------------------------------------------------------
 
 
@@ -278,12 +299,14 @@ def render(
     T = "double" if dtype == "float64" else "float"
     widths = [lanes, 1] if lanes > 1 else [1]
     text: list[str] = []
-    group, work = 1, 0
+    group, work, places, zero = 1, 0, None, None
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
         core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
         core.render()
+        if core.places is not None:
+            places, zero = core.places, core.zero
         group = max(group, core.group)
         work = max(work, core.group * width * core.scratch)
         text.append(sincos.define(width))
@@ -291,7 +314,7 @@ def render(
             text.append(_single(width))
         text.append(_arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86))
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero))
     if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})

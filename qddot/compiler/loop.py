@@ -18,6 +18,8 @@ Shape = tuple[int, ...]
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
 
+AHEAD = 256  # bytes of a long row that are asked for before they are written
+
 WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
 
 
@@ -33,10 +35,21 @@ def lines_ahead(inputs: list[Shape], lanes: int, T: str) -> int:
     return 0 if lanes == 1 or wide is None else prod(inputs[wide]) * lanes * (8 if T == "double" else 4) // 64
 
 
-def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, group: int, work: int, x86: bool) -> str:
+def numpy_loop(
+    inputs: list[Shape],
+    outputs: list[Shape],
+    lanes: int,
+    T: str,
+    group: int,
+    work: int,
+    x86: bool,
+    places: list[int] | None = None,
+    zero: int | None = None,
+) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
 
-    `work` is how many numbers the cores need between their functions.
+    `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
+    of the result is, where they are not all apart; `zero` is the column of zeros.
     """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else ""]
@@ -46,9 +59,16 @@ def numpy_loop(inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, gr
             text.append(_transpose_function(f"columns{i}", prod(shape), into_rows=False))
     for i, shape in enumerate(outputs):
         text.append(_copy_function(f"write{i}", shape, T, into_rows=True))
+        if lanes > 1 and places is not None:
+            text.append(_copy_function(f"write_lanes{i}", shape, T, into_rows=True, places=places))
         if lanes == 8 and T == "double":
-            text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
-    text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1), _loop(inputs, outputs, lanes, T, size, group, work, x86)]
+            if places is None:
+                text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
+            else:
+                text.append(_shared_rows_function(f"rows{i}", places, zero))
+    columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
+    text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
+    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns))
     return "\n".join(text)
 
 
@@ -80,22 +100,30 @@ def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[st
     return lines
 
 
-def _copy_function(name: str, shape: Shape, T: str, into_rows: bool) -> str:
+def _copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None) -> str:
     """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
+    table, place = "", "  %place = add i64 %k, 0"
+    if places is not None:
+        table = _table(name, [[k] for k in places])
+        place = f"""  %place.p = getelementptr i32, ptr @{name}.table, i64 %k
+  %place.i = load i32, ptr %place.p
+  %place = zext i32 %place.i to i64"""
     n = prod(shape)
     strides = [f"%c{j}" for j in range(len(shape))]
     parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
     offset = "\n".join(_flat_offset("at", "%k", shape, strides))
     row, column = "%row.p", "%column.p"
     source, target = (column, row) if into_rows else (row, column)
-    return f"""define internal void @{name}(ptr %row, ptr %column, i64 %pitch{", " + parameters if parameters else ""}) {{
+    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
+    return f"""{table}define internal void @{name}({arguments}) {{
 entry:
   br label %step
 step:
   %k = phi i64 [ 0, %entry ], [ %k1, %step ]
 {offset}
   %row.p = getelementptr i8, ptr %row, i64 %at
-  %far = mul i64 %k, %pitch
+{place}
+  %far = mul i64 %place, %pitch
   %column.p = getelementptr i8, ptr %column, i64 %far
   %value = load {T}, ptr {source}, align 1
   store {T} %value, ptr {target}, align 1
@@ -132,6 +160,50 @@ def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
         tile(lines, "l", "%at_last", rest)
     body = "\n".join(lines)
     return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n{body}\n  ret void\n}}\n"
+
+
+def _table(name: str, rows: list[list[int]]) -> str:
+    """A constant array of rows of whole numbers."""
+    width = len(rows[0])
+    text = ", ".join(f"[{width} x i32] [{', '.join(f'i32 {x}' for x in row)}]" for row in rows)
+    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
+
+
+def _shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
+    """Columns of eight lanes into eight contiguous rows, by a table of columns: results may share them.
+
+    The last tile begins where it is full, and writes some numbers a second time. Rows this long are not in the first cache:
+    their memory is asked for some tiles ahead. Tiles of nothing but zeros are not transposed.
+    """
+    starts = [*range(0, len(places) - 3, 4), *([len(places) - 4] if len(places) % 4 else [])]
+    rows = [[k, *places[k : k + 4], int(set(places[k : k + 4]) == {zero})] for k in starts]
+    lines = ["entry:"]
+    for r in range(8):
+        lines.append(f"  %off{r} = mul i64 %step, {r}")
+        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 0, %entry ], [ %next, %after ]"]
+    for k in range(6):
+        lines.append(f"  %x{k}.p = getelementptr [6 x i32], ptr @{name}.table, i64 %t, i64 {k}")
+        lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
+    for r in range(8):
+        lines.append(f"  %at{r} = getelementptr double, ptr %row{r}, i64 %x0")
+        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {AHEAD}")
+        lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 1, i32 3, i32 1)")
+    lines += ["  %zero = icmp ne i64 %x5, 0", "  br i1 %zero, label %nothing, label %full", "full:"]
+    _tile_to_rows(lines, "f", "%x0", 4, [f"%x{k + 1}" for k in range(4)])
+    lines += ["  br label %after", "nothing:"]
+    lines += [f"  store <4 x double> zeroinitializer, ptr %at{r}, align 8" for r in range(8)]
+    lines += [
+        "  br label %after",
+        "after:",
+        "  %next = add i64 %t, 1",
+        f"  %more = icmp ult i64 %next, {len(rows)}",
+        "  br i1 %more, label %tile, label %last",
+        "last:",
+    ]
+    body = "\n".join(lines)
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
+    return f"{_table(name, rows)}{head} {{\n{body}\n  ret void\n}}\n"
 
 
 def _mask(width: int) -> str:
@@ -171,10 +243,10 @@ def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
             lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
 
 
-def _tile_to_rows(lines: list[str], t: str, first: str, width: int) -> None:
+def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: list[str] | None = None) -> None:
     for c in range(4):
         if c < width:
-            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.i{c} = add i64 {columns[c]}, 0" if columns else f"  %{t}.i{c} = add i64 {first}, {c}")
             lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
             lines.append(f"  %{t}.c{c} = load <8 x double>, ptr %{t}.q{c}, align 64")
         else:
@@ -206,7 +278,15 @@ _Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
 
 
 def _loop(
-    inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, group: int, work: int, x86: bool
+    inputs: list[Shape],
+    outputs: list[Shape],
+    lanes: int,
+    T: str,
+    size: int,
+    group: int,
+    work: int,
+    x86: bool,
+    columns: int,
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
@@ -258,7 +338,8 @@ def _loop(
                 f"  %first{tag} = add i64 %lane{tag}, {column * size * width}",
                 f"  %col{tag} = getelementptr i8, ptr {into}, i64 %first{tag}",
             ]
-            call = f"@read{i}" if is_in else f"@write{i - len(inputs)}"
+            shared = "_lanes" if width > 1 and columns < n_out else ""
+            call = f"@read{i}" if is_in else f"@write{shared}{i - len(inputs)}"
             extra = "".join(f", i64 {c}" for c in strides[i])
             lines.append(f"  call void {call}(ptr %row{tag}, ptr %col{tag}, i64 {size * width}{extra})")
             (reads if is_in else writes).extend(lines)
@@ -268,7 +349,7 @@ def _loop(
     take, give_back = _scratch(group * n_in * lanes * size, group * n_out * lanes * size, work * size)
     lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *take, "entry:", *head]
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies)
+        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies, columns)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     reads, writes = copies(1, "%t", "0")
@@ -425,12 +506,20 @@ class _Moves(NamedTuple):
 
 
 def _blocks(
-    inputs: list[Shape], outputs: list[Shape], lanes: int, T: str, size: int, flag: str, group: int, copies: _Copies
+    inputs: list[Shape],
+    outputs: list[Shape],
+    lanes: int,
+    T: str,
+    size: int,
+    flag: str,
+    group: int,
+    copies: _Copies,
+    columns: int,
 ) -> list[str]:
     """The loop over groups of full blocks of lanes; afterwards %done states are finished."""
     fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
     reads = _Moves("r", "in", sum(map(prod, inputs)), fast[0], copies(lanes, "%r.first", "%r.lane")[0])
-    writes = _Moves("w", "out", sum(map(prod, outputs)), fast[1], copies(lanes, "%w.first", "%w.lane")[1])
+    writes = _Moves("w", "out", columns, fast[1], copies(lanes, "%w.first", "%w.lane")[1])
     return [
         f"  %full = udiv i64 %n, {lanes}",
         f"  %whole = mul i64 %full, {lanes}",

@@ -1,13 +1,13 @@
 /* double_pendulum_forward_dynamics
  *
  * robot       double_pendulum: 2 moving links, nq = 2, nv = 2
- * function    forward_dynamics by articulated_body_classical, double precision
+ * function    forward_dynamics by composite_body_factored, double precision
  * equation    M(q) a + bias(q, v) = tau + passive(q, v)
  * q[2]        hinge1 (rad), hinge2 (rad)
  * v[2]        velocities, in the order of q
  * tau[2]      joint forces, N m or N, in the order of v
  * a[2]        accelerations, in the order of v; may be one of the inputs
- * operations  12 mul, 12 add, 1 div, 0 sqrt, 4 sincos
+ * operations  13 mul, 12 add, 1 div, 0 sqrt, 4 sincos
  * sincos      polynomials of its own, libm's beyond 1e5 rad
  * stack       not measured: no C compiler was asked
  * code        not measured
@@ -73,36 +73,33 @@ void double_pendulum_forward_dynamics(const double q[2], const double v[2], cons
     double sin_q1, cos_q1;
     double_pendulum_forward_dynamics_sincos(q[1], &sin_q1, &cos_q1);
 
+    /* bob1: M */
+    const double t0 = cos_q1 + 1.0;
+    const double t1 = fma(cos_q1, 2.0, 3.0);
+
+    /* bob1: passive */
+    const double t2 = 1.0 / fma(-t0, t0, t1);
+
     /* bob1: acc */
-    const double t0 = cos_q0 * 9.81;
-    const double t1 = sin_q0 * 9.81;
+    const double t3 = cos_q0 * 9.81;
+    const double t4 = sin_q0 * 9.81;
 
     /* bob2: w */
-    const double t2 = v[0] + v[1];
+    const double t5 = v[0] + v[1];
 
     /* bob2: U */
-    const double t3 = t2 * t2;
+    const double t6 = t5 * t5;
 
     /* bob2: acc */
-    const double t4 = fma(sin_q1, fma(v[0], v[0], t0), cos_q1 * t1);
-
-    /* bob2: U */
-    const double t5 = fma(sin_q1, sin_q1, 1.0);
+    const double t7 = fma(sin_q1, fma(v[0], v[0], t3), cos_q1 * t4);
 
     /* bob1: F */
-    const double t6 = tau[1] - fma(sin_q1, t3, -(cos_q1 * (tau[1] - t4)));
-    const double t7 = fma(sin_q0, 19.62, t6);
-
-    /* bob1: U */
-    const double t8 = 1.0 / t5;
-
-    /* world: F */
-    const double t9 = t8 * (tau[0] - t7);
-
-    /* bob2: a */
-    const double t10 = tau[1] - fma(cos_q1, t9, t9) - t4;
+    const double t8 = fma(sin_q0, 19.62, fma(-sin_q1, t6, t7));
 
     /* results */
-    a[0] = t9;
-    a[1] = t10;
+    const double t9 = tau[1] - t7;
+    const double t10 = t2 * fma(-t0, t9, tau[0] - t8);
+    const double t11 = fma(-t0, t10, t9);
+    a[0] = t10;
+    a[1] = t11;
 }

@@ -1,0 +1,231 @@
+"""Inverse and forward dynamics differentiated by q, v, a and tau, all columns at once.
+
+Kim 2012, section 4, gives the derivative by one scalar; Carpentier & Mansard 2018 and Singh, Russell & Wensing 2022 share
+the work between columns. Here it is in link coordinates, for joints of several freedoms and with S(q) of its own.
+
+Moving joint j by its column S (in the tangent space: δq enters through `integrate`) turns the links that it carries as one
+body by S, and changes their velocities. Seen from the links, with V_λ for Ad_{T⁻¹} V_{λ(j)}, in the frame of link j
+
+    D = ∂V_j/∂q = ad_{V_λ} S + ∂S/∂q v,                A = ∂V̇_j/∂q + ad_{V_j} D.
+
+Every link i that j carries has the same D and A in its own coordinates, and its force F = 𝓘V̇ - ad*_V 𝓘V changes by
+
+    ∂F/∂q = 𝓘 A + 𝓑 D,      𝓑 D = -𝓘 ad_V D - ad*_V 𝓘 D - ad*_D 𝓘 V.
+
+𝓑 adds up over bodies as 𝓘 does. It is the rate of the inertia, whose first moment changes with the linear momentum k, less
+what turns the momentum (l, k): nothing is left of it but a symmetric 3×3 block İ and the momentum,
+
+    𝓑 (w, v) = (İ w - l × w, -2 k × w).
+
+| code      | meaning                                                                        |
+|-----------|--------------------------------------------------------------------------------|
+| D[i], A[i] | by q: columns as above                                                        |
+| A_v[i]    | by v: the A of D = S                                                           |
+| I_C, B_C, F_C | inertia, 𝓑 and force of all that link i carries                             |
+| P, R, U   | columns of ∂F/∂q, ∂F/∂v, ∂F/∂a, on their way to the base                       |
+| G         | 𝓑ᵀ S, a moment                                                                  |
+
+Cost: O(n · depth).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.algorithms.classical import bias_force
+from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
+from qddot.algorithms.passive import passive_derivatives, passive_forces
+from qddot.blocks import Ad_inv_T_columns, Forces, Matrix, Motions, Vector, apply
+from qddot.joints import Free
+from qddot.model import Model
+from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
+from qddot.scalars import split, stack
+from qddot.spatial import (
+    Ad_inv,
+    Ad_inv_T,
+    Force,
+    Inertia,
+    Motion,
+    Transform,
+    ad,
+    ad_T,
+    inertia_seen,
+    steiner,
+    zero_force,
+    zero_motion,
+)
+
+
+class VelocityForce(NamedTuple):
+    """𝓑: how the force on bodies depends on a change of their velocity; the rate of the second moment, and momentum."""
+
+    rate: Mat
+    L: Force
+
+    def __matmul__(self, D: Motion) -> Force:
+        (l, k), w = self.L, D.w
+        return Force(sub(mat_vec(self.rate, w), cross(l, w)), cross(w, add(k, k)))
+
+    def moment(self, S: Motion) -> Vec:
+        """𝓑ᵀ S, which has no force in it."""
+        l, k = self.L
+        return add(add(mat_vec(self.rate, S.w), cross(l, S.w)), cross(add(k, k), S.v))
+
+    def __add__(self, other: VelocityForce) -> VelocityForce:  # type: ignore[override]
+        return VelocityForce(mat_add(self.rate, other.rate), self.L + other.L)
+
+
+def velocity_force(G: Inertia, V: Motion) -> VelocityForce:
+    """𝓑 of one body: İ = [w]I - I[w] + what the velocity of its origin adds."""
+    turned = mat_mat(skew(V.w), G.I)
+    return VelocityForce(mat_add(mat_add(turned, transpose(turned)), steiner(G.h, V.v)), G @ V)
+
+
+def velocity_force_seen(T: Transform, B: VelocityForce) -> VelocityForce:
+    """Ad*_{T⁻¹} 𝓑 Ad_{T⁻¹}: known in B, in A's frame, for T_AB."""
+    rate, L = B
+    for part in reversed(T.parts):
+        rate, L = part.R.similar_symmetric(rate), Ad_inv_T(part, L)
+        if part.p is not ZERO:
+            rate = mat_add(rate, steiner(part.p, L.f))
+    return VelocityForce(rate, L)
+
+
+class Slopes(NamedTuple):
+    """What joint coordinates do to the motion of the links behind them: columns of each joint."""
+
+    D: list[Motions]
+    A: list[Motions]
+    A_v: list[Motions]
+
+
+class Outward(NamedTuple):
+    """What the first pass leaves: joints, slopes of every joint, and 𝓘, 𝓑 and F of every link by itself."""
+
+    T: list[Transform]
+    S: list[Motions]
+    slopes: Slopes
+    B: list[VelocityForce]
+    F: list[Force]
+
+
+def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
+    """∂tau/∂q, ∂tau/∂v and ∂tau/∂a = M of inverse dynamics, stacked: (3, nv, nv)."""
+    return _stacked(*_inward(model, q, v, _outward(model, q, v, a)))
+
+
+def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any], ...]:
+    """∂tau/∂q, ∂tau/∂v and M."""
+    T, S, slopes, B_C, F_C = outward
+    I_C, x = list(model.inertia), model.coordinates(q)
+    dq, dv, M = model.joint_matrix("dq"), model.joint_matrix("dv"), model.joint_matrix("M")
+    for i, p in model.inward():
+        P = apply(I_C[i], slopes.A[i]) + Forces(B_C[i] @ D for D in slopes.D[i])
+        R = apply(I_C[i], slopes.A_v[i]) + Forces(B_C[i] @ s for s in S[i])
+        U, G = apply(I_C[i], S[i]), [B_C[i].moment(s) for s in S[i]]
+        turned = Matrix(model.joint[i].S_slope(x[i], k).T @ F_C[i] for k in range(len(S[i]))).T
+        dq[i, i] = S[i].T.on(P) + turned
+        dv[i, i], M[i, i] = S[i].T.on(R), S[i].T.on(U).add_diagonal(model.armature[i])
+        P = P - Forces(ad_T(s, F_C[i]) for s in S[i])  # the joints inward of i see the force turned: Kim (88)
+        j = i
+        while model.parent[j] > 0:
+            P, R, U = (Ad_inv_T_columns(T[j], X) for X in (P, R, U))
+            G = [_turned_back(T[j], g) for g in G]
+            j = model.parent[j]
+            dq[j, i], dv[j, i], M[j, i] = S[j].T.on(P), S[j].T.on(R), S[j].T.on(U)
+            dq[i, j], dv[i, j] = _rows(U, G, slopes.A[j], slopes.D[j]), _rows(U, G, slopes.A_v[j], S[j])
+            M[i, j] = S[j].T.on(U).T
+        I_C[p] = I_C[p] + inertia_seen(T[i], I_C[i])
+        B_C[p] = B_C[p] + velocity_force_seen(T[i], B_C[i])
+        F_C[p] = F_C[p] + Ad_inv_T(T[i], F_C[i])
+    by_q, by_v = passive_derivatives(model, q, v)
+    return dq.stack() - by_q, dv.stack() - by_v, M.stack()
+
+
+def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
+    """T, S, the slopes of every joint, and 𝓘, 𝓑 and F of every link by itself."""
+    T, S, Sdot_v = model.joints_at(q, v)
+    x, qd, qdd = model.coordinates(q), model.velocities(v), model.velocities(a)
+    V, Vdot, F, B, D, A, A_v = model.per_link("V", "Vdot", "F", "B", "D", "A", "A_v")
+    V[0], Vdot[0], F[0], B[0] = (
+        zero_motion(),
+        model.base_acceleration,
+        zero_force(),
+        velocity_force(model.inertia[0], zero_motion()),
+    )
+    for i, p in model.outward():
+        J_v, V_p, Vdot_p, joint, I = (
+            S[i] @ qd[i],
+            Ad_inv(T[i], V[p]),
+            Ad_inv(T[i], Vdot[p]),
+            model.joint[i],
+            model.inertia[i],
+        )
+        V[i] = V_p + J_v
+        Vdot[i] = Vdot_p + ad(V_p, J_v) + Sdot_v[i] + S[i] @ qdd[i]
+        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])
+        B[i] = velocity_force(I, V[i])
+        by_q, by_v = [], []
+        for k, s in enumerate(S[i]):
+            S_k = joint.S_slope(x[i], k)
+            own = S_k @ qd[i]
+            d = ad(V_p, s) + own
+            grown = ad(V[i], own) + joint.bias_slope(x[i], qd[i], k) + S_k @ qdd[i]
+            by_q.append((d, ad(Vdot_p, s) + ad(V_p, d) + grown))
+            by_v.append(ad(V[i] + V_p, s) + own)
+        D[i], A[i] = (Motions(c) for c in zip(*by_q, strict=True)) if by_q else (Motions(), Motions())
+        A_v[i] = Motions(c + s_dot for c, s_dot in zip(by_v, joint.S_dot(x[i], qd[i]), strict=True))
+    return Outward(T, S, Slopes(D, A, A_v), B, F)
+
+
+def _turned_back(T: Transform, m: Vec) -> Vec:
+    """A moment known in the child's axes, in the parent's."""
+    for part in reversed(T.parts):
+        m = part.R @ m
+    return m
+
+
+def _rows(U: Forces, G: list[Vec], A: Motions, D: Motions) -> Matrix:
+    """Sᵀ(𝓘A + 𝓑D) of columns A and D that stand further in than the rows S."""
+    return Matrix(Vector(a.dot(F) + dot(d.w, g) for a, d in zip(A, D, strict=True)) for F, g in zip(U, G, strict=True))
+
+
+def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
+    """∂a/∂q = -M⁻¹ ∂ID/∂q, ∂a/∂v = -M⁻¹ ∂ID/∂v and ∂a/∂tau = M⁻¹, stacked: (3, nv, nv).
+
+    ID is taken at the accelerations that tau gives.
+    """
+    n = model.nv
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
+    outward = _outward(model, q, v, a)
+    own_q, own_v = _taken_up(model, outward.slopes)
+    by_q, by_v, _ = _inward(model, q, v, outward)
+    out = []
+    for slopes, own in ((by_q, own_q), (by_v, own_v)):
+        columns = [inverse_times(*factors, column) for column in zip(*rows_of(slopes), strict=True)]
+        out.append(stack([-columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
+    return _stacked(*out, inverse_of(*factors))
+
+
+def _taken_up(model: Model, slopes: Slopes) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What free joints do about A and A_v by themselves, which is then gone from the slopes.
+
+    M times the accelerations A of a joint with all six freedoms is what A takes. So a floating base answers its own
+    rotation against gravity and its own linear velocity alone, and all other accelerations stay exactly as they are.
+    """
+    by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
+    for i, _ in model.outward():
+        if isinstance(model.joint[i], Free) and model.is_loose(i):
+            for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
+                block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
+                columns[i] = Motions(zero_motion() for _ in columns[i])
+    return by_q.stack(), by_v.stack()
+
+
+def _stacked(*matrices: Any) -> NDArray[Any]:
+    return np.stack(np.broadcast_arrays(*matrices), axis=-3)
