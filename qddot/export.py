@@ -118,7 +118,8 @@ def c_source(
             f"{function} of {model.name!r} has {count:,} operations; C compilers take too long for a function of more than "
             f"{MOST_OPERATIONS:,}; export a part of the robot, or use the kernel"
         )
-    known, shape = functions.FUNCTIONS[function], functions.FUNCTIONS[function].output(model)
+    known = functions.lookup(function, "auto")[0]
+    shape = known.output(model)
     about = ABOUT.get(function, About("out", "the result", ""))
     inputs = [(x, prod(s)) for x, s in zip(known.inputs, functions.input_shapes(model, known), strict=True)]
     output = about.output, prod(shape)

@@ -19,6 +19,7 @@ from qddot.algorithms import (
     composite_body,
     coriolis,
     derivatives,
+    differentiated,
     energy,
     factorization,
     kinematics,
@@ -120,6 +121,10 @@ def _three_squares(m: Model) -> Shape:
     return (3, m.nv, m.nv)
 
 
+def _four_cubes(m: Model) -> Shape:
+    return (4, m.nv, m.nv, m.nv)
+
+
 def _six(m: Model) -> Shape:
     return (6,)
 
@@ -183,6 +188,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "composite_body": derivatives.inverse_dynamics_derivatives,
             "newton_euler": table_derivatives.inverse_dynamics_derivatives,
+            "differentiated": differentiated.inverse_dynamics_derivatives,
         },
         simplify=simplified,
     ),
@@ -192,6 +198,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "composite_body_factored": derivatives.forward_dynamics_derivatives,
             "articulated_body": table_derivatives.forward_dynamics_derivatives,
+            "differentiated": differentiated.forward_dynamics_derivatives,
         },
         simplify=simplified,
     ),
@@ -212,6 +219,22 @@ FUNCTIONS: dict[str, Function] = {
     "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
 }
 
+# Code that grows with the cube of the freedoms: for arms, not for humanoids (docs/derivatives.md).
+CUBIC: dict[str, Function] = {
+    "inverse_dynamics_second_derivatives": Function(
+        ("q", "v", "a"),
+        _four_cubes,
+        {"differentiated": differentiated.inverse_dynamics_second_derivatives},
+        simplify=simplified,
+    ),
+    "forward_dynamics_second_derivatives": Function(
+        ("q", "v", "tau"),
+        _four_cubes,
+        {"differentiated": differentiated.forward_dynamics_second_derivatives},
+        simplify=simplified,
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "q": lambda m: (m.nq,),
     "v": _nv,
@@ -223,9 +246,10 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    if name not in FUNCTIONS:
-        raise unknown("function", name, FUNCTIONS, "a robot")
-    function = FUNCTIONS[name]
+    known = FUNCTIONS | CUBIC
+    if name not in known:
+        raise unknown("function", name, known, "a robot")
+    function = known[name]
     if method == "auto":
         method = next(iter(function.methods))
     if method not in function.methods:

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
-    "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints"},
+    "algorithms": {"model", "joint_space", "blocks", "spatial", "rotation", "scalars", "joints", "dual"},
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
@@ -129,9 +129,10 @@ def test_algorithms_cite_their_source(path):
 
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
+    "functions.py": 460,  # the table of all there is to compute
     "joints.py": 580,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 650,  # one short method a function, all alike
+    "robot.py": 660,  # one short method a function, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way
