@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 
 Algorithm = Callable[..., Any]
 
+_MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -336,7 +337,8 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     least = len(fused(best.program).nodes())
     ways = [(m, False) for m in others]
     if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
-        ways += [(m, True) for m in (first, *others)] if has_parallel_axes(simplified(model)) else []
+        worth_trying = least < _MANY and has_parallel_axes(simplified(model))
+        ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
         try:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
