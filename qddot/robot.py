@@ -53,7 +53,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
 
 
 class SecondDerivatives(NamedTuple):
-    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. Entry [i, j, k] is that of the matrix [i, j] by freedom k."""
+    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
 
     dqq: Array
     dqv: Array
