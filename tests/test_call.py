@@ -33,6 +33,10 @@ def test_same_bits_as_the_ufunc(name, function, dtype):
     if not kernel.output:
         assert kernel.one_state is None  # NumPy gives a number, not an array
         return
+    if kernel.one_state is None:
+        big = kernel.info.instructions > 5_000 or kernel.ufunc(*arrays).size > 1_000
+        assert big  # scratch memory or result is too much for the stack
+        return
     result = kernel.one_state(*arrays)
     assert result.dtype == dtype
     assert result.flags.c_contiguous
