@@ -33,6 +33,8 @@ class Dual:
         return Dual(self.value - x.value, self.slope - x.slope)
 
     def __mul__(self, other: Scalar) -> Dual:
+        if isinstance(other, tuple):  # a motion, a force, a vector: they know what to do with a number
+            return NotImplemented
         x = lift(other)
         return Dual(self.value * x.value, self.value * x.slope + self.slope * x.value)
 

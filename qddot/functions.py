@@ -20,6 +20,7 @@ from qddot.algorithms import (
     constrained,
     coriolis,
     derivatives,
+    differentiated,
     energy,
     factorization,
     hybrid,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 
 Algorithm = Callable[..., Any]
 
+_MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -124,6 +126,10 @@ def _three_squares(m: Model) -> Shape:
     return (3, m.nv, m.nv)
 
 
+def _four_cubes(m: Model) -> Shape:
+    return (4, m.nv, m.nv, m.nv)
+
+
 def _six(m: Model) -> Shape:
     return (6,)
 
@@ -201,6 +207,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "composite_body": derivatives.inverse_dynamics_derivatives,
             "newton_euler": table_derivatives.inverse_dynamics_derivatives,
+            "differentiated": differentiated.inverse_dynamics_derivatives,
         },
         simplify=simplified,
     ),
@@ -210,6 +217,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "composite_body_factored": derivatives.forward_dynamics_derivatives,
             "articulated_body": table_derivatives.forward_dynamics_derivatives,
+            "differentiated": differentiated.forward_dynamics_derivatives,
         },
         simplify=simplified,
     ),
@@ -255,6 +263,22 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     ),
 }
 
+# Code that grows with the cube of the freedoms: for arms, not for humanoids (docs/derivatives.md).
+CUBIC: dict[str, Function] = {
+    "inverse_dynamics_second_derivatives": Function(
+        ("q", "v", "a"),
+        _four_cubes,
+        {"differentiated": differentiated.inverse_dynamics_second_derivatives},
+        simplify=simplified,
+    ),
+    "forward_dynamics_second_derivatives": Function(
+        ("q", "v", "tau"),
+        _four_cubes,
+        {"differentiated": differentiated.forward_dynamics_second_derivatives},
+        simplify=simplified,
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": lambda m: (2,),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
@@ -268,9 +292,10 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    function = FUNCTIONS.get(name) or LOOP_FUNCTIONS.get(name)
-    if function is None:
-        raise unknown("function", name, [*FUNCTIONS, *LOOP_FUNCTIONS], "a robot")
+    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC
+    if name not in known:
+        raise unknown("function", name, known, "a robot")
+    function = known[name]
     if method == "auto":
         method = next(iter(function.methods))
     if method not in function.methods:
@@ -359,7 +384,8 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     least = len(fused(best.program).nodes())
     ways = [(m, False) for m in others]
     if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
-        ways += [(m, True) for m in (first, *others)] if has_parallel_axes(simplified(model)) else []
+        worth_trying = least < _MANY and has_parallel_axes(simplified(model))
+        ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
         try:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)

@@ -54,6 +54,15 @@ class ForwardDynamicsDerivatives(NamedTuple):
     dtau: Array
 
 
+class SecondDerivatives(NamedTuple):
+    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
+
+    dqq: Array
+    dqv: Array
+    dvv: Array
+    dM: Array
+
+
 class Robot(ConstraintMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
@@ -269,13 +278,25 @@ class Robot(ConstraintMethods):
         """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
         if self.model.loops:
             raise self._has_loops("inverse dynamics")
-        return InverseDynamicsDerivatives(*_three(self._run("inverse_dynamics_derivatives", q, v, a)))
+        return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
 
     def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
         """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
         if self.model.loops:
             raise self._has_loops("forward dynamics")
-        return ForwardDynamicsDerivatives(*_three(self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+        return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+
+    def inverse_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> SecondDerivatives:
+        """The derivatives of `inverse_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("inverse dynamics")
+        return SecondDerivatives(*_parts(4, self._run("inverse_dynamics_second_derivatives", q, v, a)))
+
+    def forward_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> SecondDerivatives:
+        """The derivatives of `forward_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
+        if self.model.loops:
+            raise self._has_loops("forward dynamics")
+        return SecondDerivatives(*_parts(4, self._solve(4, "forward_dynamics_second_derivatives", q, v, tau)))
 
     def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
         """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
@@ -649,8 +670,9 @@ class Robot(ConstraintMethods):
         return {}
 
 
-def _three(stacked: Array) -> tuple[Array, Array, Array]:
-    return stacked[..., 0, :, :], stacked[..., 1, :, :], stacked[..., 2, :, :]
+def _parts(count: int, stacked: Array) -> list[Array]:
+    """The arrays stacked on the first axis of one state's result, which has as many axes as there are parts."""
+    return list(np.moveaxis(stacked, -count, 0))
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:

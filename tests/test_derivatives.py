@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from mechanisms import MOVING, State, trees
+from test_pinocchio import REFUSED, URDFS, Case
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
-from qddot.algorithms import articulated_body, newton_euler, table_derivatives
+import qddot
+from qddot import conventions, functions
+from qddot.algorithms import articulated_body, derivatives, differentiated, newton_euler, table_derivatives
 from qddot.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
+
+pin = pytest.importorskip("pinocchio")
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STEP = 1e-20
@@ -31,11 +36,11 @@ def through_the_inverse(s: State) -> float:
 
 def complex_steps(s: State, function, third):
     """∂/∂q through `integrate`, ∂/∂v and ∂/∂(third argument) of a function of a state."""
-    E, model = np.eye(s.robot.nv), s.model
-    by_q = [function(model, s.robot.integrate(s.q, 1j * STEP * e), s.v, third) for e in E]
-    by_v = [function(model, s.q, s.v + 1j * STEP * e, third) for e in E]
-    by_third = [function(model, s.q, s.v, third + 1j * STEP * e) for e in E]
-    return [np.array(x).imag.T / STEP for x in (by_q, by_v, by_third)]
+    steps, shape = 1j * STEP * np.eye(s.robot.nv), (s.robot.nv, s.robot.nv)
+    by_q = function(s.model, s.robot.integrate(s.q, steps), s.v, third)
+    by_v = function(s.model, s.q, s.v + steps, third)
+    by_third = function(s.model, s.q, s.v, third + steps)
+    return [np.broadcast_to(x, shape).imag.T / STEP for x in (by_q, by_v, by_third)]
 
 
 def check(robot: Robot, seed: int = 0) -> None:
@@ -59,6 +64,146 @@ def test_every_kind_of_joint(kind, order):
 @given(trees())
 def test_any_tree(robot):
     check(robot)
+
+
+@SETTINGS
+@given(trees(max_links=4))
+def test_dual_numbers_give_the_same_matrices(robot):
+    """The differentiator: the recursions themselves on dual numbers."""
+    s = State(robot)
+    args = s.model, s.q, s.v, s.a
+    expected = differentiated.inverse_dynamics_derivatives(*args)
+    for x, y in zip(robot.inverse_dynamics_derivatives(*args[1:]), expected, strict=True):
+        close(x, y)
+    expected = differentiated.forward_dynamics_derivatives(*args)
+    for x, y in zip(robot.forward_dynamics_derivatives(*args[1:]), expected, strict=True):
+        close(x, y, through_the_inverse(s))
+
+
+def test_zeros_vanish():
+    """A freedom touches what it carries and what carries it; a floating base answers gravity and its own speed alone."""
+    robot = qddot.load("quadruped")
+    q, v = robot.random_state(0)
+    by_q, by_v, M = robot.inverse_dynamics_derivatives(q, v, v)
+    first, other = robot.v_index[robot.joint_names[1]], robot.v_index[robot.joint_names[6]]
+    for matrix in (by_q, by_v, M):
+        assert matrix[first, other] == 0.0
+    d = robot.forward_dynamics_derivatives(q, v, v)
+    assert np.all(d.dq[6:, :6] == 0.0)
+    assert np.all(d.dq[:, 3:6] == 0.0)
+    assert np.all(d.dv[6:, 3:6] == 0.0)
+    close(d.dq[3:6, :3], -np.cross(np.linalg.solve(robot.pose(q, robot.link_names[0])[:3, :3], [0, 0, 9.81]), np.eye(3)).T)
+
+
+def test_kernels_and_batches():
+    """Compiled, batched, all formulations: the same matrices."""
+    for name in ("puma560", "quadruped"):
+        robot = qddot.load(name)
+        states = [robot.random_state(k) for k in range(19)]
+        q, v = (np.stack(x) for x in zip(*states, strict=True))
+        for function, eager in (
+            ("inverse_dynamics_derivatives", derivatives.inverse_dynamics_derivatives),
+            ("forward_dynamics_derivatives", derivatives.forward_dynamics_derivatives),
+        ):
+            expected = eager(robot.model, q, v, v[::-1])
+            found = getattr(robot, function)(q, v, v[::-1])
+            assert found.dq.shape == (19, robot.nv, robot.nv)
+            for k, x in enumerate(found):
+                close(x, expected[:, k], 1e-9)  # through M⁻¹ of condition 1e4
+                alone = getattr(robot, function)(q[7], v[7], v[::-1][7])[k]
+                assert np.array_equal(alone, x[7])
+        strided = np.empty((19, 3, robot.nv, 2 * robot.nv))[..., ::2]
+        kernel = robot.kernel("inverse_dynamics_derivatives")
+        kernel(q, v, v, out=strided)
+        assert np.array_equal(strided, kernel(q, v, v))
+
+
+def test_the_closed_form_counts_least():
+    """`auto` takes it; Kim's recursion for each column does two to three times as much."""
+    model = qddot.load("puma560").model
+    for name in ("inverse_dynamics_derivatives", "forward_dynamics_derivatives"):
+        closed, *others = (len(functions.traced(model, name, m).nodes()) for m in functions.FUNCTIONS[name].methods)
+        assert closed < 0.8 * min(others)
+
+
+# ---- real robots, and Pinocchio -----------------------------------------------------------------------------------------
+
+# 1e-10 of the largest entry, and what rounding leaves of M⁻¹ twice: only iCub's condition of 2e10 needs it
+TOLERANCE = 1e-10
+REAL = [p for p in URDFS if p.name not in REFUSED][::2][:30]
+FEW = ("panda.urdf", "g1_29dof_rev_1_0.urdf", "solo12.urdf", "talos_reduced.urdf", "kinova.urdf")
+MARKED = [
+    pytest.param(p, marks=() if p.name in FEW else pytest.mark.slow, id=f"{p.parent.parent.name}-{p.stem}")
+    for p in sorted({*REAL, *(p for p in URDFS if p.name in FEW)})
+]
+
+
+@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
+@pytest.mark.parametrize("path", MARKED)
+def test_real_robots(path, floating):
+    """Closed forms, complex steps and Pinocchio on one state."""
+    c = Case(path, floating)
+    s, robot = State(c.robot), c.robot
+    s.q, s.v, s.a = c.q[0], c.v[0], c.a[0]
+    if robot.nv == 0:
+        return
+    ours = robot.inverse_dynamics_derivatives(s.q, s.v, s.a)
+    for x, y in zip(ours, complex_steps(s, newton_euler.inverse_dynamics, s.a), strict=True):
+        close(x, y, TOLERANCE)
+    theirs = pin.computeRNEADerivatives(c.pin, c.data, c.pq[0], c.pv[0], c.pa[0])
+    if not robot.model.is_coupled:
+        for x, y in zip(ours[:2], theirs[:2], strict=True):
+            close(x, in_our_order(c, y), TOLERANCE)
+    if robot.massless_joints:
+        return
+    condition = np.linalg.cond(ours.da)
+    tolerance = TOLERANCE + 1e-16 * condition
+    ours = robot.forward_dynamics_derivatives(s.q, s.v, s.a)
+    for x, y in zip(ours, complex_steps(s, articulated_body.forward_dynamics, s.a), strict=True):
+        close(x, y, tolerance)
+    if not robot.model.is_coupled:
+        p_tau = conventions.to_pinocchio_tau(*c.layout, c.q, c.a)
+        theirs = pin.computeABADerivatives(c.pin, c.data, c.pq[0], c.pv[0], p_tau[0])
+        for x, y in zip(ours[:2], theirs[:2], strict=True):
+            close(x, in_our_order(c, y), tolerance)
+
+
+def in_our_order(c: Case, matrix):
+    """A matrix of Pinocchio's between velocities and forces: their bases differ by E, which permutes."""
+    E = conventions.to_pinocchio_v(*c.layout, c.q[0], np.eye(c.robot.nv)).T
+    return E.T @ matrix @ E
+
+
+# ---- second derivatives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MOVING)
+def test_second_derivatives(kind):
+    """Against complex steps of the first."""
+    robot = Robot(random_tree(3, rng=3, kinds=(kind, "revolute")).model(), compiled=False)
+    s = State(robot)
+    tolerance = 10.0 * through_the_inverse(s)
+    for name in ("inverse_dynamics", "forward_dynamics"):
+        first = getattr(derivatives, f"{name}_derivatives")
+        second = getattr(robot, f"{name}_second_derivatives")(s.q, s.v, s.a)
+        E = np.eye(robot.nv)
+        by_q = np.stack([first(s.model, robot.integrate(s.q, 1j * STEP * e), s.v, s.a).imag / STEP for e in E], axis=-1)
+        by_v = np.stack([first(s.model, s.q, s.v + 1j * STEP * e, s.a).imag / STEP for e in E], axis=-1)
+        close(second.dqq, by_q[0], tolerance)
+        close(second.dqv, by_v[0], tolerance)
+        close(second.dvv, by_v[1], tolerance)
+        close(second.dM, by_q[2], tolerance)
+
+
+def test_second_derivatives_are_compiled():
+    robot = qddot.load("scara")
+    q, v = robot.random_state(0)
+    eager = Robot(robot.model, compiled=False)
+    for x, y in zip(
+        robot.inverse_dynamics_second_derivatives(q, v, v), eager.inverse_dynamics_second_derivatives(q, v, v), strict=True
+    ):
+        assert x.shape == (robot.nv,) * 3
+        close(x, y)
 
 
 # ---- by inertias --------------------------------------------------------------------------------------------------------

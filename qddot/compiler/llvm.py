@@ -86,18 +86,21 @@ class _Core:
         zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
         self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
         self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
-        block = self.align * (program.n_inputs + 2 * len(self.angles) + len(self.slots) + self.columns)
+        block = self.align * (program.n_inputs + 2 * len(self.angles) + self.passed + self.columns)
         self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
-        self.scratch = 2 * len(self.angles) + len(self.slots)
+        self.scratch = 2 * len(self.angles) + self.passed
 
     def _crossing(self, chunks: list[list[int]], ready: set[int]) -> dict[int, int]:
-        """Where values stand that one function computes and another one uses."""
+        """Where values stand that one function computes and another one uses.
+
+        A place is free again for the functions after the last that uses its value: what is passed then stays in the cache.
+        """
         graph = self.straight.graph
         home = {n: k for k, chunk in enumerate(chunks) for n in chunk}
-        slots: dict[int, int] = {}
+        until: dict[int, int] = {}  # the last function that uses a value
         for k, chunk in enumerate(chunks):
             for n in chunk:
                 wanted = list(graph.args[n])
@@ -105,7 +108,21 @@ class _Core:
                     if x in home and home[x] != k and graph.ops[x] == "less":
                         wanted.extend(graph.args[x])  # a comparison has no place in memory: it is made again
                     elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in ready:
-                        slots.setdefault(x, len(slots))
+                        until[x] = k
+        slots: dict[int, int] = {}
+        free: list[int] = []
+        ends: dict[int, list[int]] = {}
+        places = 0
+        for k, chunk in enumerate(chunks):
+            free += ends.pop(k, [])
+            for n in chunk:
+                if n in until:
+                    if not free:
+                        free.append(places)
+                        places += 1
+                    slots[n] = free.pop()
+                    ends.setdefault(until[n] + 1, []).append(slots[n])
+        self.passed = places
         return slots
 
     def _chunk(self, k: int, chunk: list[int], ready: set[int], last: bool) -> str:
@@ -210,7 +227,7 @@ class _Core:
         sizes = {
             "in": self.straight.n_inputs,
             "sc": 2 * n_angles,
-            "mem": len(self.slots),
+            "mem": self.passed,
             "out": self.columns,
         }
         index = ", ".join(f"i64 {self.straight.graph.args[a][0]}" for a in self.angles)
