@@ -150,7 +150,11 @@ class Constrained:
             inputs = (*inputs, no_force if f_ext is None else f_ext, (0.0, 0.0) if gains is None else gains)
         out = robot._run(name, *inputs, **({} if method == "auto" else {"method": method}))
         nv = robot.nv
-        a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3], out[..., -2:]
+        if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
+            near, off, fast = out[-3:].real.tolist()
+            if near < self._most_dependent and off <= CLOSED**2 and fast <= CLOSED**2:
+                return out[:nv], out[nv:-3]
+        a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
         a = self._only_closed(a, worst, gains)
         if method == "auto" and not np.all(dependence < self._most_dependent):
             taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
@@ -158,7 +162,8 @@ class Constrained:
             batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
             x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
             a, lam = np.array(a), np.array(lam)
-            a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
+            if bad.any():
+                a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
         return a, lam
 
     def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:

@@ -280,6 +280,14 @@ def test_active_forces_in_closing_joints():
         by_joint.forward_dynamics(q, v, v, tau_loops=[0.7, 0.1])
 
 
+def test_complex_steps_pass_through():
+    """The derivative along a motion that keeps the loops closed, against a difference."""
+    robot = qddot.load("fivebar")
+    q, v, tau = (x[0] for x in closed_states(robot, 1))
+    slope = robot.forward_dynamics(q.astype(complex), v, tau + 1e-20j * np.ones(4)).imag / 1e-20
+    close(slope, robot.forward_dynamics(q, v, tau + 1.0) - robot.forward_dynamics(q, v, tau), 1e-9)
+
+
 def test_loops_without_mass_in_the_tree():
     """The tree's mass matrix may be singular where the loops leave no motion without mass: the null space method solves."""
     b = qddot.Builder("scissors", gravity=(0.0, -9.81, 0.0))
