@@ -3,12 +3,14 @@
 import gc
 import sys
 import threading
+from math import prod
 
 import numpy as np
 import pytest
 from mechanisms import State
 
 import qddot
+from qddot.compiler.call import MOST
 from qddot.functions import FUNCTIONS
 
 
@@ -30,9 +32,12 @@ def test_same_bits_as_the_ufunc(name, function, dtype):
     robot = qddot.load(name)
     kernel = robot.kernel(function, dtype=dtype)
     arrays = inputs_of(robot, function, dtype)
-    if not kernel.output:
-        assert kernel.one_state is None  # NumPy gives a number, not an array
+    numbers = sum(x.size for x in arrays) + prod(kernel.output)
+    if not kernel.output or numbers > MOST:
+        assert kernel.one_state is None  # NumPy gives a number, not an array; much work hides what a call costs
         return
+    if kernel.one_state is None:
+        pytest.skip("its scratch does not fit on the stack")
     result = kernel.one_state(*arrays)
     assert result.dtype == dtype
     assert result.flags.c_contiguous

@@ -28,14 +28,14 @@ _USABLE = 0x1 | 0x100  # contiguous in C order, aligned
 _BYTES = 32  # where the content of a bytes object begins
 _NEW = 93  # PyArray_New in NumPy's table of C functions
 _FASTCALL = 0x80  # METH_FASTCALL
-_MOST = 2048  # numbers in and out: more is no matter of call overhead
+MOST = 2048  # numbers in and out: more is no matter of call overhead
 _TYPE_NUMBER = {"double": 12, "float": 11}
 
 
 def has_call(inputs: Sequence[Shape], output: Shape, work: int, size: int) -> bool:
     """Whether a kernel gets the function: results that are arrays, scratch that fits on the stack."""
     numbers = sum(prod(s) for s in inputs) + prod(output)
-    return bool(output) and prod(output) > 0 and numbers <= _MOST and work * size <= STACK
+    return bool(output) and prod(output) > 0 and numbers <= MOST and work * size <= STACK
 
 
 def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
