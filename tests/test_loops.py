@@ -352,6 +352,57 @@ def test_energy_is_kept_for_ten_seconds(name):
     assert abs(energy(q, v) - start) < 1e-6 * most
 
 
+@pytest.mark.parametrize(("name", "spring", "dt"), [("delta", 60.0, 2.5e-3), ("stewart", 1e5, 2.5e-3)])
+def test_energy_of_platforms_on_springs(name, spring, dt):
+    """Ten seconds of a platform whose drives are springs, by the Runge-Kutta-Munthe-Kaas method of fourth order.
+
+    Platform and legs start with the loops closed, and are projected after each step.
+    """
+    robot = qddot.Robot(MECHANISMS[name]().model.without_passive_forces())
+    drives, slots = list(robot._actuated), robot.model.slots
+    places = [slots[i].q.start for i, _ in robot.model.outward() if robot.model.actuated[i]]
+    (free,) = (slots[i].v for i, _ in robot.model.outward() if isinstance(robot.model.joint[i], Free))
+
+    def f(q, v):
+        tau = np.zeros(robot.nv)
+        tau[drives] = -spring * q[places]
+        return robot.forward_dynamics(q, v, tau)
+
+    def energy(q, v):
+        return robot.kinetic_energy(q, v) + robot.potential_energy(q) + 0.5 * spring * np.sum(q[places] ** 2)
+
+    def bracket(x, y):
+        (a, b), (c, d) = (x[free][:3], x[free][3:]), (y[free][:3], y[free][3:])
+        out = np.zeros(robot.nv)
+        out[free] = [*np.cross(a, c), *(np.cross(b, c) + np.cross(a, d))]
+        return out
+
+    def rate(x, v):
+        """Of the step x from q, where the velocity is v in the body's frame."""
+        return v + 0.5 * bracket(x, v) + bracket(x, bracket(x, v)) / 12
+
+    q = robot.neutral()
+    v = robot.project_velocity(q, 0.3 * np.random.default_rng(0).standard_normal(robot.nv))
+    start, most = energy(q, v), 0.0
+    for step in range(round(10.0 / dt)):
+        x, u = np.zeros(robot.nv), v
+        slopes = []
+        for part in (0.5, 0.5, 1.0, 0.0):
+            slopes.append((rate(x, u), f(robot.integrate(q, x), u)))
+            x, u = part * dt * slopes[-1][0], v + part * dt * slopes[-1][1]
+        weights = (1 / 6, 1 / 3, 1 / 3, 1 / 6)
+        q = robot.integrate(q, dt * sum(w * s[0] for w, s in zip(weights, slopes, strict=True)))
+        v = v + dt * sum(w * s[1] for w, s in zip(weights, slopes, strict=True))
+        A = robot.constraint_jacobian(q)
+        q = robot.integrate(q, -np.linalg.lstsq(A, robot.constraint_residual(q), rcond=None)[0])
+        v = v - np.linalg.lstsq(A, A @ v, rcond=None)[0]
+        if step % 20 == 0:
+            most = max(most, robot.kinetic_energy(q, v))
+    assert most > 0.1
+    assert np.abs(robot.constraint_residual(q)).max() < 1e-9
+    assert abs(energy(q, v) - start) < 1e-6 * most
+
+
 def test_baumgarte_pulls_loops_together():
     robot = qddot.load("fivebar")
     q, v, dt = robot.neutral() + 0.01, np.zeros(robot.nv), 1e-3
