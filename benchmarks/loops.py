@@ -18,8 +18,8 @@ from qddot.spatial import constant_transform
 STATES, ROUNDS = 4096, 15
 
 
-def two_arms() -> qddot.Robot:
-    """Two PUMA 560 on a table, 1 m apart; the first carries a box of 2 kg that the second holds as well."""
+def two_arms() -> tuple[qddot.Robot, np.ndarray]:
+    """Two PUMA 560 without rotors, 1 m apart, and where they start; the first carries a box that the second holds too."""
     arm = qddot.load("puma560").model
     b = qddot.Builder("two_arms")
     for side, x in (("left", -0.5), ("right", 0.5)):
@@ -34,7 +34,7 @@ def two_arms() -> qddot.Robot:
             if p == 0:
                 T = qddot.pose((x, 0.0, 0.0), (0.0, 0.0, 0.0 if x < 0 else np.pi)) @ placement
                 placement = constant_transform(T.R.rows, T.p)
-            b.joint(f"{side}_{arm.joint_names[i]}", parent, name, arm.joint[i], placement, armature=arm.armature[i][0])
+            b.joint(f"{side}_{arm.joint_names[i]}", parent, name, arm.joint[i], placement)
     b.link("box", 2.0, (0.0, 0.0, 0.1), np.diag([0.02, 0.02, 0.01]))
     b.joint("grip", f"left_{arm.link_names[-1]}", "box", Fixed(), qddot.pose((0.0, 0.0, 0.1)))
     tree = qddot.Robot(b.model())

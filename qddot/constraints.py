@@ -40,6 +40,7 @@ class Constrained:
         self.robot = robot
         self.model: Model = robot.model
         self.names = loops.row_names(self.model)
+        self._seen: list[Array] = []
 
     # ---- the rows
 
@@ -68,15 +69,23 @@ class Constrained:
         near = [robot.integrate(robot.neutral(), x) for x in 0.3 * rng.standard_normal((_STARTS, robot.nv))]
         starts = np.stack([robot.neutral(), *near, *(robot.random_state(rng)[0] for _ in range(_STARTS))])
         q, off = self._closed(starts, 1e-12)
-        good = off < 1e-10
-        if not good.any():
-            raise self._cannot_close(q[np.argmin(off)], "none of the configurations tried closes its loops; ")
-        return q[good]
+        if not np.any(off < 1e-10) and self._seen:  # a user may know better where it closes
+            q, off = self._closed(np.concatenate(self._seen), 1e-12)
+        if not np.any(off < 1e-10):
+            raise self._cannot_close(q[np.nanargmin(off)], "none of the configurations tried closes its loops; ")
+        return q[off < 1e-10]
+
+    def see(self, q: ArrayLike) -> None:
+        """Remembers a few configurations that are asked for, until closed ones are known."""
+        if "_generic" not in self.__dict__:
+            array = self.robot._q(q).reshape(-1, self.robot.nq)[:8]
+            self._seen.append(array[np.isfinite(array).all(axis=-1)].astype(float))
 
     # ---- configurations and velocities
 
     def close(self, q: ArrayLike, tolerance: float) -> tuple[Array, Array]:
         closed, off = self._closed(self.robot._q(q), tolerance)
+        self.see(closed)
         if np.max(off, initial=0.0) > tolerance or not np.isfinite(off).all():
             worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
             raise self._cannot_close(closed.reshape(-1, self.robot.nq)[worst], "its loops do not close from here; ")
@@ -104,6 +113,7 @@ class Constrained:
     def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
         robot = self.robot
         x, u = robot._checked("project_velocity", ("q", "v"), (q, v))
+        self.see(x)
         A, M = robot._run("constraint_jacobian", x), robot._run("mass_matrix", x)
         still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
         return constrained.null_space(M, _on(M, u), A, still, len(self.rows))[0]
@@ -124,6 +134,7 @@ class Constrained:
         robot = self.robot
         if method not in ("auto", "direct", "multipliers", "null_space"):
             raise InputError(f"method={method!r} is not known; take 'auto', 'direct', 'multipliers' or 'null_space'")
+        self.see(q)
         if tau_loops is not None:
             tau = np.asarray(tau) + robot._run("loop_joint_forces", q, tau_loops)
         if method == "null_space" or (method == "auto" and robot.massless_joints):
@@ -139,7 +150,11 @@ class Constrained:
             inputs = (*inputs, no_force if f_ext is None else f_ext, (0.0, 0.0) if gains is None else gains)
         out = robot._run(name, *inputs, **({} if method == "auto" else {"method": method}))
         nv = robot.nv
-        a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3], out[..., -2:]
+        if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
+            near, off, fast = out[-3:].real.tolist()
+            if near < self._most_dependent and off <= CLOSED**2 and fast <= CLOSED**2:
+                return out[:nv], out[nv:-3]
+        a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
         a = self._only_closed(a, worst, gains)
         if method == "auto" and not np.all(dependence < self._most_dependent):
             taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
@@ -147,7 +162,8 @@ class Constrained:
             batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
             x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
             a, lam = np.array(a), np.array(lam)
-            a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
+            if bad.any():
+                a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
         return a, lam
 
     def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:
