@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
+_LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
 
@@ -654,6 +655,8 @@ class Robot(ConstraintMethods):
 
     def _massless(self, among: tuple[int, ...]) -> tuple[str, ...]:
         """The joints by which the mass matrix of these freedoms, the others held, is singular in every configuration."""
+        if self.nv > _LONG:
+            return self._weightless()
         if among not in self._singular:
             rng = np.random.default_rng(0)
             states = np.stack([self.random_state(rng)[0] for _ in range(3)])
@@ -664,6 +667,15 @@ class Robot(ConstraintMethods):
             found = (names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
             self._singular[among] = tuple(found)
         return self._singular[among]
+
+    def _weightless(self) -> tuple[str, ...]:
+        """The joints without a rotor that carry no inertia at all: what can be said of a long robot without its M."""
+        model = self.model
+        carries = [any((I.m, *I.h, *(x for row in I.I for x in row))) for I in model.inertia]
+        for i, p in model.inward():
+            carries[p] = carries[p] or carries[i]
+        own = (i for i, _ in model.outward() if not carries[i] and not all(model.armature[i]))
+        return tuple(model.joint_names[i] for i in own)
 
     @cached_property
     def _singular(self) -> dict[tuple[int, ...], tuple[str, ...]]:

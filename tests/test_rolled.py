@@ -191,11 +191,22 @@ def test_fusing_keeps_places():
     assert quick.sweeps[0].segments[0].targets == loops.sweeps[0].segments[0].targets
 
 
+def test_a_long_chain_that_carries_nothing_is_found_out():
+    b = qddot.Builder("rope")
+    for k in range(301):
+        b.link(f"link{k}", 1.0 if k < 300 else 0.0, (0.0, 0.0, -0.05), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1) if k < 300 else None)
+        b.joint(f"joint{k}", f"link{k - 1}" if k else "world", f"link{k}", qddot.joints.Revolute((0, 1, 0)))
+    assert b.robot().massless_joints == ("joint300",)
+    assert qddot.chain(301).massless_joints == ()
+
+
 @pytest.mark.slow
 def test_ten_thousand_links():
     robot = qddot.chain(10_000, rng=0)
     q, v, a = inputs_of(robot.model, "inverse_dynamics", count=2)
     tau = robot.inverse_dynamics(q, v, a)
     reference = qddot.algorithms.newton_euler.inverse_dynamics(robot.model, q[0], v[0], a[0])
-    close(tau[0], reference, "inverse_dynamics")
-    close(robot.inverse_dynamics(q, v, robot.forward_dynamics(q, v, tau)), tau, "forward_dynamics")
+    assert np.max(np.abs(tau[0] - reference)) <= 1e-11 * np.max(np.abs(reference))  # rounding of ten thousand links
+    back = robot.forward_dynamics(q, v, tau)
+    # accelerations of such a chain are ill-conditioned: what is right is that the same forces come out
+    assert np.max(np.abs(robot.inverse_dynamics(q, v, back) - tau)) <= 1e-6 * np.max(np.abs(tau))
