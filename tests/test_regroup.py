@@ -138,11 +138,13 @@ def test_kernels_with_and_without_regrouping_agree():
 
 
 def test_nearly_parallel_axes_keep_their_frames():
-    rows = [
-        {"alpha": a, "a": 0.3, "d": 0.1, "mass": 1.0, "com": [0.1, 0.2, 0.3], "inertia": 0.1 * np.eye(3)}
-        for a in (0.3, 1e-9, 1e-6)
-    ]
-    unchanged(qddot.from_dh(rows, convention="modified"), regroup.simplified)
+    """The common normal of these axes is two hundred metres away, and a frame there would cost digits."""
+    tilt, b = 1e-3, qddot.Builder("tilted")
+    for k in range(3):
+        b.link(f"link{k}", 1.0, (0.1, 0.2, 0.3), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
+        axis = (0.0, np.sin(k * tilt), np.cos(k * tilt))
+        b.joint(f"j{k}", f"link{k - 1}" if k else "world", f"link{k}", Revolute(axis), qddot.pose((0.3, 0.2, 0.1)))
+    unchanged(b.robot(), regroup.simplified)
 
 
 def test_parallel_axes_are_turned_by_sums_of_angles():
