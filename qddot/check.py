@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import articulated_body, composite_body, energy, kinematics, newton_euler
+from qddot.algorithms import articulated_body, composite_body, kinematics, newton_euler
 from qddot.algorithms.passive import passive_forces
 from qddot.functions import FUNCTIONS
 from qddot.robot import Robot
@@ -184,13 +184,13 @@ def _energy(s: _Sample) -> float:
 
 
 def _momentum(s: _Sample) -> float:
-    if energy.total_mass(s.model) == 0.0:
+    if s.model.mass == 0.0:
         return 0.0
     c_dot = s.along(s.v, s.robot.center_of_mass)
     h = s.robot.momentum(s.q, s.v)
     return max(
         _relative(s.robot.centroidal_momentum_matrix(s.q) @ s.v, h),
-        _relative(h[3:], energy.total_mass(s.model) * c_dot),
+        _relative(h[3:], s.model.mass * c_dot),
     )
 
 

@@ -31,6 +31,7 @@ from qddot.algorithms import (
     table_derivatives,
 )
 from qddot.algorithms.passive import passive_forces
+from qddot.axes import Axes
 from qddot.compiler.kernel import Shape
 from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
@@ -110,36 +111,13 @@ def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
     return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
 
 
-def _parameters(m: Model) -> Shape:
-    return (m.nv, 10 * m.n_links)
-
-
-def _nv(m: Model) -> Shape:
-    return (m.nv,)
-
-
-def _square(m: Model) -> Shape:
-    return (m.nv, m.nv)
-
-
-def _three_squares(m: Model) -> Shape:
-    return (3, m.nv, m.nv)
-
-
-def _four_cubes(m: Model) -> Shape:
-    return (4, m.nv, m.nv, m.nv)
-
-
-def _six(m: Model) -> Shape:
-    return (6,)
-
-
-def _two_rows(m: Model) -> Shape:
-    return (2, m.nv)
-
-
-def _columns(m: Model) -> Shape:
-    return (6, m.nv)
+_FREEDOMS = Axes("v")
+_SQUARE = Axes("v", "v")
+_THREE_SQUARES = Axes(3, "v", "v")
+_FOUR_CUBES = Axes(4, "v", "v", "v")
+_PARAMETERS = Axes("v", "inertias")
+_COLUMNS = Axes(6, "v")
+_TWO_ROWS = Axes(2, "v")
 
 
 _INVERSE = {
@@ -163,17 +141,17 @@ _HYBRID = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
-    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "inverse_dynamics": Function(("q", "v", "a"), _FREEDOMS, _INVERSE, "", _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _FREEDOMS, _INVERSE, "", _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _FREEDOMS, _FORWARD, "", _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _FREEDOMS, _FORWARD, "", _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _TWO_ROWS, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
     "hybrid_dynamics_with_forces": Function(
-        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+        ("q", "v", "a", "tau", "f_ext"), _TWO_ROWS, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
     ),
     "mass_matrix": Function(
         ("q",),
-        _square,
+        _SQUARE,
         {
             "composite_body": composite_body.mass_matrix,
             "composite_body_absolute": composite_body.mass_matrix_absolute,
@@ -183,7 +161,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "mass_matrix_inverse": Function(
         ("q",),
-        _square,
+        _SQUARE,
         {
             "articulated_body": articulated_body.mass_matrix_inverse,
             "composite_body_factored": factorization.mass_matrix_inverse,
@@ -193,17 +171,17 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "bias_force": Function(
         ("q", "v"),
-        _nv,
+        _FREEDOMS,
         {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
         auto=("newton_euler_classical", "newton_euler"),
         simplify=simplified,
     ),
-    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
-    "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
-    "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "gravity_force": Function(("q",), _FREEDOMS, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
+    "passive_force": Function(("q", "v"), _FREEDOMS, {"joints": passive_forces}),
+    "coriolis_matrix": Function(("q", "v"), _SQUARE, {"composite_body": coriolis.coriolis_matrix}),
     "inverse_dynamics_derivatives": Function(
         ("q", "v", "a"),
-        _three_squares,
+        _THREE_SQUARES,
         {
             "composite_body": derivatives.inverse_dynamics_derivatives,
             "newton_euler": table_derivatives.inverse_dynamics_derivatives,
@@ -213,7 +191,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "forward_dynamics_derivatives": Function(
         ("q", "v", "tau"),
-        _three_squares,
+        _THREE_SQUARES,
         {
             "composite_body_factored": derivatives.forward_dynamics_derivatives,
             "articulated_body": table_derivatives.forward_dynamics_derivatives,
@@ -221,21 +199,21 @@ FUNCTIONS: dict[str, Function] = {
         },
         simplify=simplified,
     ),
-    "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
+    "regressor": Function(("q", "v", "a"), _PARAMETERS, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
-        ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
+        ("q", "v", "tau"), _PARAMETERS, {"composite_body_factored": _inertia_derivatives}
     ),
-    "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
-    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
-    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
-    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
-    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
-    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
-    "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
-    "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
-    "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
-    "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
-    "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
+    "forward_kinematics": Function(("q",), Axes("links", 4, 4), {"kinematics": _poses}),
+    "pose": Function(("q",), Axes(4, 4), {"kinematics": _pose}, "frame"),
+    "velocity": Function(("q", "v"), Axes(6), {"kinematics": _velocity}, "frame"),
+    "acceleration": Function(("q", "v", "a"), Axes(6), {"kinematics": _acceleration}, "frame"),
+    "jacobian": Function(("q",), _COLUMNS, {"kinematics": _jacobian}, "frame"),
+    "jacobian_derivative": Function(("q", "v"), _COLUMNS, {"kinematics": _jacobian_derivative}, "frame"),
+    "kinetic_energy": Function(("q", "v"), Axes(), {"energy": energy.kinetic_energy}, simplify=simplified),
+    "potential_energy": Function(("q",), Axes(), {"energy": energy.potential_energy}),
+    "center_of_mass": Function(("q",), Axes(3), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
+    "momentum": Function(("q", "v"), Axes(6), {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
+    "centroidal_momentum_matrix": Function(("q",), _COLUMNS, {"composite_body": energy.centroidal_momentum_matrix}),
 }
 
 _CONSTRAINED = {"direct": constrained.direct, "multipliers": constrained.multipliers_first}
@@ -254,7 +232,7 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
     "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
-    "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
+    "loop_joint_forces": Function(("q", "tau_loops"), _FREEDOMS, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
         ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
     ),
@@ -267,26 +245,26 @@ LOOP_FUNCTIONS: dict[str, Function] = {
 CUBIC: dict[str, Function] = {
     "inverse_dynamics_second_derivatives": Function(
         ("q", "v", "a"),
-        _four_cubes,
+        _FOUR_CUBES,
         {"differentiated": differentiated.inverse_dynamics_second_derivatives},
         simplify=simplified,
     ),
     "forward_dynamics_second_derivatives": Function(
         ("q", "v", "tau"),
-        _four_cubes,
+        _FOUR_CUBES,
         {"differentiated": differentiated.forward_dynamics_second_derivatives},
         simplify=simplified,
     ),
 }
 
 _SIZES: dict[str, Callable[[Model], Shape]] = {
-    "gains": lambda m: (2,),
+    "gains": Axes(2),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
-    "q": lambda m: (m.nq,),
-    "v": _nv,
-    "a": _nv,
-    "tau": _nv,
-    "f_ext": lambda m: (m.n_links, 6),
+    "q": Axes("q"),
+    "v": _FREEDOMS,
+    "a": _FREEDOMS,
+    "tau": _FREEDOMS,
+    "f_ext": Axes("links", 6),
 }
 
 
@@ -345,19 +323,29 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     from qddot.rolling import roll
 
     function, _, algorithm = lookup(name, method)
+    inputs, output = [_SIZES[x] for x in function.inputs], function.output
     if needs.get("free"):
         raise NotRollableError("parameters are free")
-    if function.needs not in ("", "frame"):
-        raise NotRollableError("it does not treat all joints alike")
+    if not all(isinstance(x, Axes) for x in (*inputs, output)):
+        raise NotRollableError("its arrays do not stand link by link")
     if regroup:
         model = function.simplify(model)
+    frame = model.frame(needs["frame"]) if "frame" in needs else None
+    prescribed = {*needs.get("prescribed", ())}
+
+    def told_apart(i: int) -> Any:
+        """Which freedoms of a joint are prescribed."""
+        slot = model.slots[i].v
+        return tuple(k - slot.start for k in range(slot.start, slot.stop) if k in prescribed)
 
     def run(small: Model, *arrays: Any) -> Any:
         if function.inputs[0] == "q":
             _guard_quaternions(small, arrays[0])
-        return algorithm(small, *arrays, **needs)
+        own = [(small.slots[i].v.start, told_apart(model.joint_index(x))) for i, x in enumerate(small.joint_names) if i]
+        told = {"prescribed": tuple(start + k for start, ks in own for k in ks)} if "prescribed" in needs else {}
+        return algorithm(small, *arrays, **needs | told)
 
-    return roll(model, run, function.inputs, lambda m: [_SIZES[x](m) for x in function.inputs], function.output)
+    return roll(model, run, inputs, output, frame=frame, told_apart=told_apart)  # type: ignore[arg-type]
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
@@ -451,7 +439,7 @@ def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) 
     for k, sweep in enumerate(program.sweeps):
         for kind, segment in enumerate(sweep.segments):
             links = [i for i in range(1, len(program.kind)) if program.kind[i] == kind]
-            first, more = model.link_names[links[0]], f" and {len(links) - 1} more" if len(links) > 1 else ""
+            first, more = program.names[links[0]], f" and {len(links) - 1} more" if len(links) > 1 else ""
             label = f"loop {k + 1} {'inward' if sweep.backward else 'outward'}  {first}{more}"
             rows[label] = Counter(segment.program.count())
     return _table("loop and links", rows, program.count(), "total of all links")

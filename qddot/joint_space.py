@@ -122,5 +122,19 @@ class PerLink(list[Any]):
         mark(value, self._symbol, i)
 
 
+class Total:
+    """Sums over all links."""
+
+    def __init__(self, count: int) -> None:
+        self._sum: list[Scalar] = [0.0] * count
+
+    def add(self, *numbers: Scalar) -> None:
+        self._sum = [x + y for x, y in zip(self._sum, numbers, strict=True)]
+
+    @property
+    def sums(self) -> tuple[Scalar, ...]:
+        return tuple(self._sum)
+
+
 def _plus(old: Scalar, new: Scalar) -> Scalar:
     return new if isinstance(old, float) and old == 0.0 else old + new

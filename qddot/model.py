@@ -19,7 +19,7 @@ import numpy as np
 
 from qddot.blocks import Motions, Vector
 from qddot.errors import Finding, InputError, unknown
-from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, PerLink, Slot, Velocities
+from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, PerLink, Slot, Total, Velocities
 from qddot.joints import Joint, Own
 from qddot.rotation import ZERO, Vec
 from qddot.scalars import mark
@@ -165,6 +165,15 @@ class Model:
             yield i
             i = self.parent[i]
 
+    def carriers(self, i: int) -> Iterator[tuple[int, int]]:
+        """(j, p) over link i and the links that carry it, with their parents, from i to the base."""
+        return ((j, self.parent[j]) for j in self.ancestors(i))
+
+    @property
+    def mass(self) -> Any:
+        """The mass of the moving links."""
+        return sum(I.m for I in self.inertia[1:])
+
     # ---- what algorithms read and write
 
     def is_loose(self, i: int) -> bool:
@@ -192,6 +201,10 @@ class Model:
     def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
         """A place for each of the named quantities, a link each, the world's included."""
         return tuple(PerLink(len(self.parent), symbol) for symbol in symbols)
+
+    def total(self, count: int = 1) -> Total:
+        """So many numbers, each a sum over all links."""
+        return Total(count)
 
     def external(self, f_ext: Any) -> list[Force]:
         """External forces, one a link in its own frame; none where f_ext is None."""

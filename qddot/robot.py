@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot import functions, identification, kernels, parameters
-from qddot.algorithms import composite_body, energy
+from qddot.algorithms import composite_body
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
 from qddot.constraint_methods import ConstraintMethods
@@ -380,7 +380,7 @@ class Robot(ConstraintMethods):
     @property
     def mass(self) -> float:
         """The mass of the moving links."""
-        return float(energy.total_mass(self.model))
+        return float(self.model.mass)
 
     # ---- parameters
 
@@ -637,7 +637,7 @@ class Robot(ConstraintMethods):
         return sum(loop.joint.nv for loop in self.model.loops)
 
     def _needs_some_mass(self) -> None:
-        if energy.total_mass(self.model) == 0.0:
+        if self.model.mass == 0.0:
             raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
 
     def _no_mass(self, joints: Sequence[str] = ()) -> SingularMassMatrixError:

@@ -26,11 +26,12 @@ MAY_IMPORT = {
     "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
     "joint_space": {"blocks", "scalars"},
     "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
+    "axes": {"model"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
-    "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
+    "rolling": {"compiler", "axes", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
     "algorithms": {"model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"},
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
     "functions": {
-        *("algorithms", "compiler", "parameters", "regroup", "rolling"),
+        *("algorithms", "axes", "compiler", "parameters", "regroup", "rolling"),
         *("model", "joints", "spatial", "scalars", "errors"),
     },
     "constraints": {"algorithms", "model", "errors"},

@@ -9,7 +9,7 @@ import pytest
 
 from qddot import robots
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.energy import potential_energy, total_mass
+from qddot.algorithms.energy import potential_energy
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import bias_force, gravity_force
 from qddot.errors import InputError, UnknownNameError
@@ -51,7 +51,7 @@ def test_robot(name):
     model = model_of(name)
     assert (model.name, model.nv, len(model.loops)) == (name, freedoms, loops)
     if mass is not None:
-        assert total_mass(model) == pytest.approx(mass, rel=1e-14)  # a sum of a few masses
+        assert model.mass == pytest.approx(mass, rel=1e-14)  # a sum of a few masses
     q = neutral(model)
     assert np.linalg.eigvalsh(mass_matrix(model, q)).min() > 0.0
     assert pickle.loads(pickle.dumps(model)) == model
@@ -213,7 +213,7 @@ def test_stewart_steel():
     top = np.array([math.cos(math.radians(50)), math.sin(math.radians(50)), 2])
     half = 0.75 * np.linalg.norm(top - foot)
     volume = PI * 0.05 + 6 * PI * half * (0.05**2 - 0.03**2 + 0.03**2)
-    assert total_mass(model) == pytest.approx(volume * 76e3 / 9.81, rel=1e-14)
+    assert model.mass == pytest.approx(volume * 76e3 / 9.81, rel=1e-14)
     assert gravity_force(model, neutral(model))[5] == pytest.approx(PI * 0.05 * 76e3, rel=1e-14)
 
 
@@ -230,7 +230,7 @@ def test_quadruped_stands_on_four_mirrored_legs():
         np.testing.assert_allclose(feet[leg], signs * feet["front_left"], atol=1e-15)
     # at rest the body's share of gravity is all there is: no moment about x, by the mirror
     forces = gravity_force(model, q)
-    assert forces[5] == pytest.approx(9.81 * total_mass(model), rel=1e-14)
+    assert forces[5] == pytest.approx(9.81 * model.mass, rel=1e-14)
     assert abs(forces[0]) < 1e-14
     assert model.armature[model.joint_index("rear_left_knee")] == pytest.approx((63e-6 * 9.33**2,))
 

@@ -21,15 +21,28 @@ from numpy.typing import NDArray
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
 from qddot.blocks import Ad_columns, Ad_inv_T_columns, apply
+from qddot.joint_space import PerLink
 from qddot.model import Model
-from qddot.spatial import inertia_seen
+from qddot.spatial import Transform, inertia_seen, zero_inertia
+
+
+def composite_inertias(model: Model, T: list[Transform]) -> PerLink:
+    """I_i^C, each link with all that it carries.   Featherstone & Orin (9)."""
+    I_C, carried = model.per_link("I_C", "carried")
+    carried[0] = zero_inertia()
+    for i, _ in model.outward():
+        carried[i] = zero_inertia()
+    for i, p in model.inward():
+        I_C[i] = model.inertia[i] + carried[i]
+        carried[p] = carried[p] + inertia_seen(T[i], I_C[i])
+    return I_C
 
 
 def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
     """M in link coordinates.   Featherstone & Orin, the listing after (10)."""
     T, S = model.transforms(q), model.axes(q)
-    I_C, M = list(model.inertia), model.joint_matrix("M")
-    for i, p in model.inward():
+    I_C, M = composite_inertias(model, T), model.joint_matrix("M")
+    for i, _ in model.inward():
         f_C = apply(I_C[i], S[i])
         M[i, i] = (S[i].T.on(f_C)).add_diagonal(model.armature[i])
         j = i
@@ -38,7 +51,6 @@ def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
             j = model.parent[j]
             block = S[j].T.on(f_C)
             M[j, i], M[i, j] = block, block.T
-        I_C[p] = I_C[p] + inertia_seen(T[i], I_C[i])  # (9)
     return M.stack()
 
 

@@ -4,6 +4,7 @@
 |---------|-----------------------------------------------------------------------------------------------|
 | T[i]    | T_{λ(i),i}, link i in its parent                                                              |
 | T_W[i]  | T_i = T_{λ(i)} T_{λ(i),i}, link i in the world: Kim before (35)                               |
+| T_f[i]  | the frame in link i                                                                           |
 | V[i]    | V_i, in link i's own frame: Kim (37)                                                          |
 | J       | V_frame = J v, in the frame's own coordinates                                                 |
 """
@@ -67,11 +68,11 @@ def acceleration(model: Model, q: Any, v: Any, a: Any, frame: Frame) -> Motion:
 def jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     """J with V = J v: column block j is Ad_{T_jf⁻¹} S_j for the joints that carry the frame. 6×nv, angular first."""
     T, S = model.transforms(q), model.axes(q)
-    J = model.joint_columns("J")
-    T_jf = frame.placement
-    for j in model.ancestors(frame.link):
-        J[j] = Ad_inv_columns(T_jf, S[j])
-        T_jf = T[j] @ T_jf
+    J, (T_f,) = model.joint_columns("J"), model.per_link("T_f")
+    T_f[frame.link] = frame.placement
+    for j, p in model.carriers(frame.link):
+        J[j] = Ad_inv_columns(T_f[j], S[j])
+        T_f[p] = T[j] @ T_f[j]
     return J.stack()
 
 
@@ -79,13 +80,13 @@ def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[A
     """J̇, so that V̇ = J a + J̇ v: with X = Ad_{T_jf⁻¹}, column block j is X (Ṡ_j + ad_{V_j} S_j) - ad_V X S_j."""
     T, S, V = model.transforms(q), model.axes(q), link_velocities(model, q, v)
     V_frame = Ad_inv(frame.placement, V[frame.link])
-    J_dot = model.joint_columns("J_dot")
-    T_jf = frame.placement
-    for j in model.ancestors(frame.link):
-        moved = Ad_inv_columns(T_jf, apparent_rate(model, q, v, j, V[j], S[j]))
-        carried = ad_columns(V_frame, Ad_inv_columns(T_jf, S[j]))
+    J_dot, (T_f,) = model.joint_columns("J_dot"), model.per_link("T_f")
+    T_f[frame.link] = frame.placement
+    for j, p in model.carriers(frame.link):
+        moved = Ad_inv_columns(T_f[j], apparent_rate(model, q, v, j, V[j], S[j]))
+        carried = ad_columns(V_frame, Ad_inv_columns(T_f[j], S[j]))
         J_dot[j] = Motions(a - b for a, b in zip(moved, carried, strict=True))
-        T_jf = T[j] @ T_jf
+        T_f[p] = T[j] @ T_f[j]
     return J_dot.stack()
 
 

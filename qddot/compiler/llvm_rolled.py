@@ -6,7 +6,7 @@ from struct import pack
 from typing import Any
 
 from qddot.compiler.ops import LEAVES
-from qddot.compiler.rolled import Place, Rolled, Segment
+from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
 
 _FIRST = 2  # a row's integers: kind, first constant, own shelves, parent's shelves, starts
 
@@ -34,9 +34,9 @@ def _bytes(name: str, content: bytes) -> str:
 
 def functions(core: Any, rolled: Rolled) -> list[str]:
     """The segments, and `core(in, out, work, env, count)` for one block of lanes; `count` is always one."""
-    text = [_segment(core, rolled, f"first{core.lanes}", rolled.first)]
-    for s, sweep in enumerate(rolled.sweeps):
-        for k, segment in enumerate(sweep.segments):
+    text = []
+    for s, step in enumerate(rolled.steps):
+        for k, segment in enumerate((step,) if isinstance(step, Segment) else step.segments):
             text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
     return [*text, _driver(core, rolled)]
 
@@ -120,32 +120,57 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
 
 
 def _driver(core: Any, rolled: Rolled) -> str:
-    L, rows, width = core.lanes, len(rolled.kind), len(_integers(rolled, 0, 0))
-    lines = ["entry:", f"  call void @first{L}(ptr %in, ptr %out, ptr %work, ptr @rows, ptr %env)"]
-    for s, sweep in enumerate(rolled.sweeps):
-        begin, end, step = (rows - 1, 0, -1) if sweep.backward else (1, rows, 1)
-        before = "entry" if s == 0 else f"done{s - 1}"
-        lines += [
-            f"  br label %sweep{s}",
-            f"sweep{s}:",
-            f"  %i{s} = phi i64 [ {begin}, %{before} ], [ %n{s}, %next{s} ]",
-            f"  %at{s} = mul i64 %i{s}, {width}",
-            f"  %row{s} = getelementptr i64, ptr @rows, i64 %at{s}",
-            f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
-        ]
-        cases = " ".join(f"i64 {k}, label %kind{s}_{k}" for k in range(1, len(sweep.segments)))
-        lines.append(f"  switch i64 %kind{s}, label %kind{s}_0 [ {cases} ]")
-        for k in range(len(sweep.segments)):
-            call = f"  call void @segment{L}_{s}_{k}(ptr %in, ptr %out, ptr %work, ptr %row{s}, ptr %env)"
-            lines += [f"kind{s}_{k}:", call, f"  br label %next{s}"]
-        lines += [
-            f"next{s}:",
-            f"  %n{s} = add i64 %i{s}, {step}",
-            f"  %more{s} = icmp ne i64 %n{s}, {end}",
-            f"  br i1 %more{s}, label %sweep{s}, label %done{s}",
-            f"done{s}:",
-        ]
+    L = core.lanes
+    lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
+    for s, step in enumerate(rolled.steps):
+        if isinstance(step, Segment):
+            lines.append(f"  call void @segment{L}_{s}_0(ptr %in, ptr %out, ptr %work, ptr @rows, ptr %env)")
+        elif len(rolled.kind) > 1:
+            lines += _sweep(rolled, L, s, step)
     ahead = ", ptr %ahead, i64 %step" if core.ahead else ""
     parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
+
+
+def _sweep(rolled: Rolled, L: int, s: int, sweep: Sweep) -> list[str]:
+    rows, width = len(rolled.kind), len(_integers(rolled, 0, 0))
+    begin, end, step = (rows - 1, 0, -1) if sweep.backward else (1, rows, 1)
+    lines = [
+        f"  br label %before{s}",
+        f"before{s}:",
+        f"  br label %sweep{s}",
+        f"sweep{s}:",
+        f"  %i{s} = phi i64 [ {begin}, %before{s} ], [ %n{s}, %next{s} ]",
+        f"  %at{s} = mul i64 %i{s}, {width}",
+        f"  %row{s} = getelementptr i64, ptr @rows, i64 %at{s}",
+        f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
+    ]
+    cases = " ".join(f"i64 {k}, label %kind{s}_{k}" for k in range(1, len(sweep.segments)))
+    lines.append(f"  switch i64 %kind{s}, label %kind{s}_0 [ {cases} ]")
+    for k in range(len(sweep.segments)):
+        call = f"  call void @segment{L}_{s}_{k}(ptr %in, ptr %out, ptr %work, ptr %row{s}, ptr %env)"
+        lines += [f"kind{s}_{k}:", call, f"  br label %next{s}"]
+    return [
+        *lines,
+        f"next{s}:",
+        f"  %n{s} = add i64 %i{s}, {step}",
+        f"  %more{s} = icmp ne i64 %n{s}, {end}",
+        f"  br i1 %more{s}, label %sweep{s}, label %done{s}",
+        f"done{s}:",
+    ]
+
+
+def _clear(core: Any, count: int) -> list[str]:
+    """Zeros in all of the outputs."""
+    return [
+        "  br label %clear",
+        "clear:",
+        "  %z = phi i64 [ 0, %entry ], [ %z1, %clear ]",
+        f"  %z.p = getelementptr {core.V}, ptr %out, i64 %z",
+        f"  store {core.V} {core.const(0.0)}, ptr %z.p, align {core.align}",
+        "  %z1 = add i64 %z, 1",
+        f"  %z.more = icmp ult i64 %z1, {count}",
+        "  br i1 %z.more, label %clear, label %cleared",
+        "cleared:",
+    ]

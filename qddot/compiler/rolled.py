@@ -4,7 +4,8 @@ A rolled program works on rows. Row 0 is the first one's parent; every other row
 constants of its own, and places where its numbers stand in the inputs and outputs. Rows have memory: in each of several
 areas a shelf with so many slots. Rows may share a shelf where they do not need it at the same time. A sweep visits the
 rows from 1 on, in order or backwards, and runs the segment of the row's kind: straight-line code whose inputs come from
-`sources` and whose outputs go to `targets`; all is read before anything is written.
+`sources` and whose outputs go to `targets`; all is read before anything is written. Between sweeps there may be segments
+of row 0, which see what the sweeps have left in its memory.
 
 | place           | meaning                                                                  |
 |-----------------|--------------------------------------------------------------------------|
@@ -15,6 +16,7 @@ rows from 1 on, in order or backwards, and runs the segment of the row's kind: s
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +56,7 @@ class Sweep:
 class Rolled:
     """A program over rows. Tables have an entry a row, row 0 included."""
 
+    names: Sequence[str]
     n_inputs: int
     n_outputs: int
     slots: Sequence[int]  # of a shelf, by area
@@ -62,22 +65,33 @@ class Rolled:
     parent: Sequence[int]
     starts: Sequence[Sequence[int]]
     constants: Sequence[Sequence[float]]
-    first: Segment  # runs for row 0 before all else
-    sweeps: tuple[Sweep, ...]
+    steps: tuple[Segment | Sweep, ...]  # one after the other; a segment by itself is of row 0
+    clears: bool = False  # whether the outputs are zero where nothing is written
+
+    @property
+    def sweeps(self) -> tuple[Sweep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Sweep))
+
+    def executed(self) -> Iterator[tuple[Segment, int]]:
+        """All segments, and how often each runs."""
+        rows = Counter(self.kind[1:])
+        for step in self.steps:
+            if isinstance(step, Segment):
+                yield step, 1
+            else:
+                yield from ((segment, rows[k]) for k, segment in enumerate(step.segments))
 
     def count(self) -> dict[str, int]:
         """Operations by kind, over all rows."""
-        rows, total = Counter(self.kind[1:]), Counter(self.first.program.count())
-        for sweep in self.sweeps:
-            for k, segment in enumerate(sweep.segments):
-                for op, n in segment.program.count().items():
-                    total[op] += n * rows[k]
+        total: Counter[str] = Counter()
+        for segment, times in self.executed():
+            for op, n in segment.program.count().items():
+                total[op] += n * times
         return dict(total)
 
     def instructions(self) -> int:
         """How many nodes are computed, over all rows."""
-        rows = Counter(self.kind[1:])
-        return sum(rows[k] * len(s.program.nodes()) for sweep in self.sweeps for k, s in enumerate(sweep.segments))
+        return sum(times * len(segment.program.nodes()) for segment, times in self.executed())
 
     def memory(self) -> list[int]:
         """How many numbers each area has."""
@@ -94,14 +108,16 @@ def fused(rolled: Rolled) -> Rolled:
     def each(segment: Segment) -> Segment:
         return replace(segment, program=fused_program(segment.program))
 
-    sweeps = tuple(Sweep(s.backward, tuple(each(x) for x in s.segments)) for s in rolled.sweeps)
-    return replace(rolled, first=each(rolled.first), sweeps=sweeps)
+    def step(x: Segment | Sweep) -> Segment | Sweep:
+        return each(x) if isinstance(x, Segment) else Sweep(x.backward, tuple(map(each, x.segments)))
+
+    return replace(rolled, steps=tuple(map(step, rolled.steps)))
 
 
 def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
     """The outputs for one set of inputs: the definition of what a rolled program computes."""
-    memory = [[[0.0] * n for _ in range(max(shelf) + 1)] for n, shelf in zip(rolled.slots, rolled.shelf, strict=True)]
-    outputs = [0.0] * rolled.n_outputs
+    memory = [[[math.nan] * n for _ in range(max(shelf) + 1)] for n, shelf in zip(rolled.slots, rolled.shelf, strict=True)]
+    outputs = [0.0 if rolled.clears else math.nan] * rolled.n_outputs
 
     def shelf(place: Place, row: int) -> list[float]:
         return memory[place.table][rolled.shelf[place.table][row if place.where == "own" else rolled.parent[row]]]
@@ -121,8 +137,10 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
             else:
                 shelf(place, row)[place.number] = value
 
-    execute(rolled.first, 0)
-    for sweep in rolled.sweeps:
-        for row in rolled.visits(sweep):
-            execute(sweep.segments[rolled.kind[row]], row)
+    for step in rolled.steps:
+        if isinstance(step, Segment):
+            execute(step, 0)
+        else:
+            for row in rolled.visits(step):
+                execute(step.segments[rolled.kind[row]], row)
     return outputs

@@ -6,8 +6,10 @@ of that kind. Each of its loops over `model.outward()` or `model.inward()` becom
 a kind. What an algorithm reads from or adds to `quantity[p]`, the parent's, goes through memory; so does what one loop
 computes and a later one uses. All else, the algebra included, is as in straight-line code.
 
-An algorithm can be rolled if its loops are not nested and links meet only through their parents: the recursions are,
-matrices over all freedoms and sums over all links are not.
+A sum over all links (`model.total`) is memory that all rows have in common; so is what one link computes and others need.
+Where an algorithm is about one frame, the rows are the links that carry it.
+
+An algorithm can be rolled if its loops are not nested and links meet only through their parents and such sums.
 """
 
 from qddot.rolling.roll import roll

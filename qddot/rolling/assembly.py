@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qddot.axes import Axes, part
 from qddot.compiler.expr import Graph
 from qddot.compiler.program import straight_line
 from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
@@ -17,11 +18,8 @@ from qddot.model import Model
 from qddot.rolling.record import OneOfEach, Recorder
 
 _FREE = frozenset({"const", "input", "column"})  # at hand everywhere
-# areas of memory
-_FOR_GOOD, _OUTWARD, _INWARD = range(3)
-# where a link's numbers stand: columns of the program's `starts`
-_Q, _V, _LINK6, _LINK16 = range(4)
-_STARTS = {"q": _Q, "v": _V, "a": _V, "tau": _V, "f_ext": _LINK6}
+# areas of memory; all rows have the last in common
+_FOR_GOOD, _OUTWARD, _INWARD, _COMMON = range(4)
 
 
 @dataclass
@@ -56,20 +54,26 @@ class Assembly:
     """The segments of all loops, from the last to the first: what a later one needs, an earlier one keeps."""
 
     def __init__(
-        self, model: Model, small: OneOfEach, recorder: Recorder, names: Sequence[str], shapes: Any, output: Any
+        self, model: Model, small: OneOfEach, recorder: Recorder, rows: Sequence[int], inputs: Sequence[Axes], output: Axes
     ) -> None:
         self.model, self.small, self.recorder, self.graph = model, small, recorder, recorder.graph
-        self.links = range(1, len(small.parent))
-        self.n_inputs, self.n_outputs = sum(prod(s) for s in shapes(model)), prod(output(model))
-        self.input_place = self._inputs(names, shapes)
-        self.output_place = self._outputs(output(small))
+        self.rows, self.links = rows, range(1, len(small.parent))
+        self.n_inputs, self.n_outputs = sum(prod(axes(model)) for axes in inputs), prod(output(model))
+        self.starts: dict[tuple[str, int], int] = {}  # what stands where in inputs and outputs: its number among the tables
+        self.input_place: list[tuple[int, Place]] = []
+        base = 0
+        for axes in inputs:
+            self.input_place += self._places(axes, "input", base)
+            base += prod(axes(model))
+        self.output_place = self._places(output, "output", 0)
+        self.clears = bool(output.of_links) and len(rows) < len(model.parent)
         self.turns = self._turns()
         self.owner: dict[int, tuple[int, int]] = {}
         for t, turn in enumerate(self.turns):
             for k in turn.loops:
                 for i, (begin, end) in recorder.loops[k].span.items():
                     self.owner.update(dict.fromkeys(range(begin, end), (t, i)))
-        self.slots = [0, 0, 0]
+        self.slots = [0, 0, 0, 0]
         self.cell: dict[int, tuple[int, int]] = {}  # area and first slot of a quantity
         for index in sorted(recorder.memory.layout):
             area = self._area(index)
@@ -77,6 +81,7 @@ class Assembly:
             self.slots[area] += recorder.memory.layout[index].width
         self.kept: list[dict[int, int]] = [{} for _ in small.parent]  # node: slot, of each link
         self.columns: list[dict[int, int]] = [{} for _ in small.parent]  # node: place among its constants
+        self.common: dict[int, int] = {}  # node: slot, of what one link or the world computes and others use
         self.out: dict[tuple[int, int], list[tuple[int, Place]]] = {}
 
     def _turns(self) -> list[_Turn]:
@@ -91,7 +96,7 @@ class Assembly:
                     if self.graph.ops[node] == "cell":
                         where, index, _ = self.graph.args[node]
                         (turn.own_read if where == "own" else turn.parent_read).add(index)
-            if turns and turns[-1].takes(turn):
+            if turns and k not in self.recorder.breaks and turns[-1].takes(turn):
                 turns[-1].add(turn)
             else:
                 turns.append(turn)
@@ -99,6 +104,8 @@ class Assembly:
 
     def _area(self, index: int) -> int:
         """Where a quantity is kept: for good, or only while links outward or inward of one another take their turns."""
+        if index in self.recorder.totals:
+            return _COMMON
         using = [t for t in self.turns if any(index in s for s in t.sets)]
         if len(using) == 1:
             turn = using[0]
@@ -108,81 +115,84 @@ class Assembly:
                 return _INWARD
         return _FOR_GOOD
 
-    def _inputs(self, names: Sequence[str], shapes: Any) -> list[tuple[int, Place]]:
-        """For each input of the small model its link, and where it comes from for a real one."""
-        places: list[tuple[int, Place]] = []
-        base = 0
-        for name, small, real in zip(names, shapes(self.small), shapes(self.model), strict=True):
-            found: list[Any] = [None] * prod(small)
-            for i in range(1, len(self.small.parent)):
-                slot = self.small.slots[i]
-                part = {"q": slot.q, "f_ext": slice(6 * i - 6, 6 * i)}.get(name, slot.v)
-                for k in range(part.start, part.stop):
-                    found[k] = (i, Place("input", base + k - part.start, _STARTS[name]))
-            places += found
-            base += prod(real)
+    def _places(self, axes: Axes, where: str, base: int) -> list[tuple[int, Place]]:
+        """For each number of an array of the small model its link, and where it stands for a real one; 0 for the world."""
+        shape, pitch = axes(self.small), [axes.pitch(self.model, k) for k in range(len(axes))]
+        if len(axes.of_links) > 1:
+            raise NotRollableError("its result has rows and columns for all joints")
+        owner = {}
+        for k in axes.of_links:
+            name = str(axes[k])
+            table = self.starts.setdefault((name, pitch[k]), 1 + len(self.starts))
+            owner = {n: (i, n - r.start, table) for i in self.links for r in (part(self.small, name, i),) for n in r}
+        places = []
+        for index in np.ndindex(*shape):
+            number, link, table = base, 0, 0
+            for k, n in enumerate(index):
+                if k in axes.of_links:
+                    link, n, table = owner[n]
+                number += n * pitch[k]
+            places.append((link, Place(where, number, table)))
         return places
 
-    def _outputs(self, output: tuple[int, ...]) -> list[tuple[int, Place]]:
-        small = self.small
-        links = range(1, len(small.parent))
-        if output == (small.nv,):
-            parts = [(i, small.slots[i].v, _V) for i in links]
-        elif output == (small.n_links, 4, 4):
-            parts = [(i, slice(16 * i - 16, 16 * i), _LINK16) for i in links]
-        else:
-            raise NotRollableError("its result does not stand link by link")
-        return [(i, Place("output", k - s.start, start)) for i, s, start in parts for k in range(s.start, s.stop)]
-
     def rolled(self, result: Any) -> Rolled:
-        end, late = len(self.turns), False
+        end = len(self.turns)
         for node, (i, place) in zip((self.graph.node_of(x) for x in result.reshape(-1)), self.output_place, strict=True):
-            t, owner = (end, i) if self.graph.ops[node] in _FREE else self.owner.get(node, (end, i))
+            t, owner = (end, i) if i == 0 or self.graph.ops[node] in _FREE else self.owner.get(node, (end, i))
             if owner != i:
                 raise NotRollableError("a link's result was computed for another one")
-            late = late or t == end
             self.out.setdefault((t, i), []).append((node, place))
+        last = [self._segment(end, 0, self.out[end, 0])] if (end, 0) in self.out else []
         sweeps = []
-        if late:
-            if self.turns and not self.turns[-1].backward:  # what is left to do is done when a link has its last turn
-                end -= 1
-                for i in self.links:
-                    self.out.setdefault((end, i), []).extend(self.out.pop((end + 1, i), []))
+        if any((end, i) in self.out for i in self.links):
+            if self.turns and not self.turns[-1].backward and len(self.recorder.loops) not in self.recorder.breaks:
+                for i in self.links:  # what is left to do is done when a link has its last turn
+                    self.out.setdefault((end - 1, i), []).extend(self.out.pop((end, i), []))
             else:
                 sweeps.append(Sweep(False, tuple(self._segment(end, i, self.out.get((end, i), [])) for i in self.links)))
         for t in reversed(range(len(self.turns))):
             segments = tuple(self._segment(t, i, self._roots(t, i)) for i in self.links)
             if any(s.targets for s in segments):
                 sweeps.append(Sweep(self.turns[t].backward, segments))
-        model = self.model
-        starts = [[0] * len(model.parent) for _ in range(4)]
-        for i, _ in model.outward():
-            slot = model.slots[i]
-            for table, start in zip(starts, (slot.q.start, slot.v.start, 6 * i - 6, 16 * i - 16), strict=True):
-                table[i] = start
-        kind = [0] * len(model.parent)
-        constants: list[tuple[float, ...]] = [()] * len(model.parent)
-        for k, members in enumerate(self.recorder.kinds):
-            columns = np.array([self.graph.columns[self.graph.args[n][0]] for n in self.columns[k + 1]]).T
-            for row, i in enumerate(members.links):
-                kind[i] = k
-                constants[i] = tuple(columns[row].tolist()) if len(columns) else ()
-        parent = [max(p, 0) for p in model.parent]
-        world = [
-            cell for index, nodes in self.recorder.first.items() if index in self.cell for cell in self._first(index, nodes)
-        ]
+        first = self._segment(-1, 0, [x for index, nodes in self.recorder.first.items() for x in self._first(index, nodes)])
+        row = {i: r for r, i in enumerate(self.rows)}
+        parent = [0, *(row[self.model.parent[i]] for i in self.rows[1:])]
+        kind, constants = self._kinds(row)
         return Rolled(
+            names=[self.model.link_names[i] for i in self.rows],
             n_inputs=self.n_inputs,
             n_outputs=self.n_outputs,
-            slots=[self.slots[0] + max(len(kept) for kept in self.kept), *self.slots[1:]],
-            shelf=[range(len(parent)), shelves(parent), shelves(parent)],
+            slots=[
+                self.slots[_FOR_GOOD] + max(len(kept) for kept in self.kept),
+                *self.slots[_OUTWARD:_COMMON],
+                self.slots[_COMMON] + len(self.common),
+            ],
+            shelf=[range(len(parent)), shelves(parent), shelves(parent), [0] * len(parent)],
             kind=kind,
             parent=parent,
-            starts=starts,
+            starts=self._starts(),
             constants=constants,
-            first=self._segment(-1, 0, world),
-            sweeps=tuple(reversed(sweeps)),
+            steps=(first, *reversed(sweeps), *last),
+            clears=self.clears,
         )
+
+    def _kinds(self, row: dict[int, int]) -> tuple[list[int], list[tuple[float, ...]]]:
+        """The kind and the constants of each row."""
+        kind = [0] * len(row)
+        constants: list[tuple[float, ...]] = [()] * len(row)
+        for k, members in enumerate(self.recorder.kinds):
+            columns = np.array([self.graph.columns[self.graph.args[n][0]] for n in self.columns[k + 1]]).T
+            for r, i in enumerate(members.links):
+                kind[row[i]] = k
+                constants[row[i]] = tuple(columns[r].tolist()) if len(columns) else ()
+        return kind, constants
+
+    def _starts(self) -> list[list[int]]:
+        """Tables of where a row's numbers begin; the first is for what stands in one place."""
+        tables = [[0] * len(self.rows)]
+        for name, pitch in self.starts:
+            tables.append([0, *(pitch * part(self.model, name, i).start for i in self.rows[1:])])
+        return tables
 
     def _first(self, index: int, nodes: list[int]) -> list[tuple[int, Place]]:
         """What the world has of a quantity; its children bring it themselves where it begins with nothing."""
@@ -208,6 +218,7 @@ class Assembly:
                 stores.setdefault(("parent", index), nothing)
         roots = [cell for (where, index), nodes in stores.items() for cell in self._cells(index, where, nodes)]
         roots += [(n, Place("own", slot)) for n, slot in self.kept[i].items() if self.owner[n] == (t, i)]
+        roots += [(n, Place("own", slot, _COMMON)) for n, slot in self.common.items() if self.owner[n] == (t, i)]
         return roots + self.out.get((t, i), [])
 
     def _segment(self, k: int, i: int, roots: list[tuple[int, Place]]) -> Segment:
@@ -249,16 +260,19 @@ class Assembly:
                 raise NotRollableError("a link uses what belongs to another one")
             return place
         owner = self.owner.get(node)
-        if owner == (k, i):
-            if op != "cell":
-                return None
+        if op == "cell" and owner in (None, (k, i)):
             area, first = self.cell[args[1]]
             return Place(args[0], first + args[2], area)
-        if owner is None:
+        if owner in (None, (k, i)):
             return None
-        if owner[1] != i or owner[0] > k:
+        assert owner is not None
+        time, link = owner
+        alone = len(self.recorder.kinds[link - 1].links) == 1
+        if time >= k or not (link == i or alone):
             raise NotRollableError("a link uses what was computed for another one")
-        return Place("own", self.kept[i].setdefault(node, self.slots[0] + len(self.kept[i])))
+        if link == i:
+            return Place("own", self.kept[i].setdefault(node, self.slots[_FOR_GOOD] + len(self.kept[i])))
+        return Place("own", self.common.setdefault(node, self.slots[_COMMON] + len(self.common)), _COMMON)
 
 
 def shelves(parent: Sequence[int]) -> list[int]:

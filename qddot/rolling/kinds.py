@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from qddot.joints import Joint, Planar
@@ -20,14 +20,14 @@ class Kind(NamedTuple):
     is_last: bool
 
 
-def kinds_of(model: Model) -> list[Kind]:
-    """The kinds of links, each with its links in order."""
-    last = {p: i for i, p in model.outward()}  # a loop inward meets it first
+def kinds_of(model: Model, rows: Sequence[int], told_apart: Callable[[int], Any]) -> list[Kind]:
+    """The kinds of the links in `rows`, each with its links in order; those that are told apart are not of one kind."""
+    last = {model.parent[i]: i for i in rows}  # a loop inward meets it first
     kinds: dict[Any, Kind] = {}
-    for i, p in model.outward():
+    for i in rows:
         shape = mapped(row_of(model, i), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
-        place = i not in last, last[p] == i
-        kinds.setdefault((shape, place), Kind([], *place)).links.append(i)
+        place = i not in last, last[model.parent[i]] == i
+        kinds.setdefault((shape, place, told_apart(i)), Kind([], *place)).links.append(i)
     return list(kinds.values())
 
 

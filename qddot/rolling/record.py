@@ -11,16 +11,16 @@ import numpy as np
 
 from qddot.compiler.expr import Expr, Graph
 from qddot.errors import NotRollableError
-from qddot.joint_space import PerLink
-from qddot.model import Model
+from qddot.joint_space import PerLink, Total
+from qddot.model import Frame, Model
 from qddot.rolling.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.rotation import Rotation
-from qddot.scalars import mark
+from qddot.scalars import Scalar, mark
 from qddot.spatial import Transform
 
 
-def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder) -> OneOfEach:
-    """One link of each kind on the world, its numbers columns of the graph."""
+def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
+    """One link of each kind on the world, its numbers columns of the graph; the frame is on the last of them."""
     tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
     for links, _, _ in kinds:
         numbers: list[list[float]] = []
@@ -51,6 +51,8 @@ def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder) -> OneOfEac
         **own,
     )
     object.__setattr__(made, "recorder", recorder)
+    object.__setattr__(made, "total_mass", model.mass)
+    object.__setattr__(made, "the_frame", frame and frame._replace(link=len(kinds)))
     return made
 
 
@@ -63,10 +65,31 @@ class _Parents(tuple[int, ...]):
         raise NotRollableError("it looks at more of the tree than a link and its parent")
 
 
+class _Parent:
+    """The parent of the link whose turn it is. Only quantities of links know what to do with it."""
+
+    def __index__(self) -> int:
+        raise NotRollableError("it looks up what belongs to the parent in a plain list")
+
+
+_PARENT: Any = _Parent()
+
+
 class OneOfEach(Model):
     """A model whose loops and quantities are recorded."""
 
     recorder: Recorder
+    total_mass: Any
+    the_frame: Frame | None
+
+    @property
+    def mass(self) -> Any:
+        return self.total_mass
+
+    def frame(self, name: str) -> Frame:
+        if self.the_frame is None or name != self.the_frame.name:
+            raise NotRollableError(f"it looks for {name!r}")
+        return self.the_frame
 
     def outward(self) -> Iterator[tuple[int, int]]:
         return self.recorder.loop(range(1, len(self.parent)), False)
@@ -76,6 +99,14 @@ class OneOfEach(Model):
 
     def ancestors(self, i: int) -> Iterator[int]:
         raise NotRollableError("it goes from a link through all that carry it")
+
+    def carriers(self, i: int) -> Iterator[tuple[int, int]]:
+        if self.the_frame is None or self.recorder.link is not None:
+            raise NotRollableError("it goes from every link through all that carry it")
+        return self.inward()  # the links are those that carry the frame
+
+    def total(self, count: int = 1) -> Total:
+        return _Total(self.recorder, count)
 
     def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
         return tuple(_Quantity(self.recorder, len(self.parent), symbol) for symbol in symbols)
@@ -114,6 +145,11 @@ class LoopRecord:
     span: dict[int, tuple[int, int]] = field(default_factory=dict)  # the nodes made for a link
     stores: dict[int, dict[tuple[str, int], list[int]]] = field(default_factory=dict)  # (own or parent, quantity): nodes
 
+    @property
+    def given(self) -> set[int]:
+        """The quantities that links give to their parents."""
+        return {index for stores in self.stores.values() for where, index in stores if where == "parent"}
+
 
 class Recorder:
     """What happens while the algorithm runs on one link of each kind."""
@@ -125,6 +161,8 @@ class Recorder:
         self.visit = 0
         self.count = 0
         self.first: dict[int, list[int]] = {}  # what the world has of a quantity
+        self.totals: set[int] = set()  # quantities of all links together
+        self.breaks: set[int] = set()  # loops before which such a one was read: they come after all earlier ones
         self.seen: dict[int, list[Any]] = {}  # all values that a quantity had
         self.begins_with: dict[int, list[bool]] = {}  # whether they were nothing where not set by a child
 
@@ -136,7 +174,7 @@ class Recorder:
         for i in links:
             self.link, self.visit = i, self.visit + 1
             begin = len(self.graph)
-            yield i, 0
+            yield i, _PARENT
             record.span[i] = (begin, len(self.graph))
             self.link = None
 
@@ -149,18 +187,21 @@ class _Quantity(PerLink):
         self._recorder, self._index = recorder, recorder.count
         recorder.count += 1
         self._current: dict[str, tuple[int, Any]] = {}
+        self._outside: set[int] = set()  # links whose value was set outside of loops
 
     def __setitem__(self, i: Any, value: Any) -> None:
         recorder, memory = self._recorder, self._recorder.memory
-        list.__setitem__(self, i, value)
+        list.__setitem__(self, 0 if i is _PARENT else i, value)
         if recorder.link is None:
+            self._outside.add(i)
             if i == 0:
                 recorder.first[self._index] = self._nodes(value)
                 recorder.begins_with.setdefault(self._index, []).append(_is_nothing(value))
             return
-        if i not in (0, recorder.link):
+        if i not in (_PARENT, recorder.link):
             raise NotRollableError(f"it sets {self._symbol!r} of a link that is neither the loop's nor its parent")
         where = "own" if i == recorder.link else "parent"
+        self._outside.discard(i)
         if where == "parent":
             memory.written.add(self._index)
         else:
@@ -170,12 +211,16 @@ class _Quantity(PerLink):
             if where == "parent" or self._index not in memory.zero:
                 recorder.loops[-1].stores.setdefault(recorder.link, {})[where, self._index] = nodes
         self._current[where] = (recorder.visit, value)
-        mark(value, self._symbol, i)
+        mark(value, self._symbol, recorder.link)
 
     def __getitem__(self, i: Any) -> Any:
         recorder, memory = self._recorder, self._recorder.memory
-        if recorder.link is None or not isinstance(i, int):
+        if recorder.link is None or not (i is _PARENT or isinstance(i, int)):
+            if self._index in memory.written and any(self._index in r.given for r in recorder.loops):
+                raise NotRollableError(f"it reads {self._symbol!r} outside of loops after links have changed it")
             return list.__getitem__(self, i)
+        if i not in (_PARENT, recorder.link):
+            raise NotRollableError(f"it reads {self._symbol!r} of a link that is neither the loop's nor its parent")
         where = "own" if i == recorder.link else "parent"
         if where == "own" and self._index not in memory.written:
             return list.__getitem__(self, i)
@@ -185,7 +230,14 @@ class _Quantity(PerLink):
         if visit != recorder.visit:
             kind = recorder.kinds[recorder.link - 1]
             nothing_yet = self._index in memory.zero and (kind.is_leaf if where == "own" else kind.is_last)
-            example = list.__getitem__(self, i)
+            example = list.__getitem__(self, 0 if where == "parent" else i)
+            if example is None and self._index in recorder.seen:
+                example = recorder.seen[self._index][-1]  # what another link was given
+            if where == "own" and i in self._outside:
+                if kind.is_leaf:
+                    return example  # nothing that it carries has changed it
+                if not _is_nothing(example):
+                    raise NotRollableError(f"it sets {self._symbol!r} of a link outside of loops")
             value = dense(example, lambda _: 0.0) if nothing_yet else self._loaded(where, example)
             self._current[where] = (recorder.visit, value)
         return value
@@ -202,6 +254,40 @@ class _Quantity(PerLink):
         cells = {p: Expr(graph, graph.effect("cell", where, self._index, p)) for p in sorted(set(layout.place))}
         places = iter(layout.place)
         return dense(layout.form, lambda _: cells[next(places)])
+
+
+class _Total(Total):
+    """A sum over all links: one place in memory that they have in common."""
+
+    def __init__(self, recorder: Recorder, count: int) -> None:
+        super().__init__(count)
+        self._recorder, self._index, self._visit = recorder, recorder.count, 0
+        recorder.count += 1
+        recorder.totals.add(self._index)
+        recorder.memory.read.add(self._index)
+        recorder.seen[self._index] = [(0.0,) * count]
+        recorder.first[self._index] = [recorder.graph.const(0.0)] * count
+
+    def add(self, *numbers: Scalar) -> None:
+        recorder = self._recorder
+        if recorder.link is None:
+            raise NotRollableError("it adds to a sum over all links outside of loops")
+        if self._visit != recorder.visit:
+            self._visit, self._sum = recorder.visit, self._loaded()
+        super().add(*numbers)
+        nodes = [recorder.graph.node_of(x) for x in self._sum]
+        recorder.loops[-1].stores.setdefault(recorder.link, {})["own", self._index] = nodes
+
+    @property
+    def sums(self) -> tuple[Scalar, ...]:
+        if self._recorder.link is not None:
+            raise NotRollableError("it reads a sum over all links before all have been met")
+        self._recorder.breaks.add(len(self._recorder.loops))
+        return tuple(self._loaded())
+
+    def _loaded(self) -> list[Scalar]:
+        graph = self._recorder.graph
+        return [Expr(graph, graph.effect("cell", "own", self._index, k)) for k in range(len(self._sum))]
 
 
 def dense(value: Any, number: Callable[[Any], Any]) -> Any:

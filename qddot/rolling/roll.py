@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from qddot.axes import Axes
 from qddot.compiler.expr import Graph
 from qddot.compiler.rolled import Rolled
 from qddot.errors import NotRollableError
-from qddot.model import Model
+from qddot.model import Frame, Model
 from qddot.rolling.assembly import Assembly
 from qddot.rolling.kinds import kinds_of
 from qddot.rolling.record import Memory, Recorder, layout_of, one_of_each
@@ -20,20 +21,33 @@ MOST_KINDS = 64
 _PASSES = 8  # what is known of memory grows with each; a few are enough
 
 
-def roll(model: Model, algorithm: Callable[..., Any], names: Sequence[str], shapes: Any, output: Any) -> Rolled:
-    """The rolled program of `algorithm(model, *inputs)`; `shapes(model)` and `output(model)` are those of its arrays."""
+def roll(
+    model: Model,
+    algorithm: Callable[..., Any],
+    inputs: Sequence[Axes],
+    output: Axes,
+    *,
+    frame: Frame | None = None,
+    told_apart: Callable[[int], Any] = lambda i: None,
+) -> Rolled:
+    """The rolled program of `algorithm(model, *inputs)`.
+
+    Where it is about a frame, only the links are visited that carry it. Links that are told apart are not of one kind.
+    """
     if model.is_coupled:
         raise NotRollableError("joints share coordinates")
-    kinds = kinds_of(model)
+    rows = sorted(model.ancestors(frame.link)) if frame else [i for i, _ in model.outward()]
+    kinds = kinds_of(model, rows, told_apart)
     if len(kinds) > MOST_KINDS:
         raise NotRollableError(f"its links are of {len(kinds)} kinds")
     memory = Memory()
     for _ in range(_PASSES):
         before = memory.state()
         recorder = Recorder(Graph(), memory, kinds)
-        small = one_of_each(model, kinds, recorder)
+        small = one_of_each(model, kinds, recorder, frame)
         arrays, first = [], 0
-        for shape in shapes(small):
+        for axes in inputs:
+            shape = axes(small)
             arrays.append(recorder.graph.inputs(prod(shape), first).reshape(shape))
             first += prod(shape)
         result = np.asarray(algorithm(small, *arrays), dtype=object)
@@ -44,4 +58,4 @@ def roll(model: Model, algorithm: Callable[..., Any], names: Sequence[str], shap
             break
     else:
         raise NotRollableError("what it keeps in memory does not settle")
-    return Assembly(model, small, recorder, names, shapes, output).rolled(result)
+    return Assembly(model, small, recorder, [0, *rows], inputs, output).rolled(result)
