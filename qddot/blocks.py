@@ -54,6 +54,10 @@ class Vector(tuple[Scalar, ...]):
     def dot(self, other: Sequence[Scalar]) -> Scalar:
         return reduce(add, (x * y for x, y in zip(self, other, strict=True)), 0.0)
 
+    def only(self, k: int) -> Vector:
+        """Component k, and zeros: a column of a diagonal matrix."""
+        return Vector(x if j == k else 0.0 for j, x in enumerate(self))
+
 
 class Matrix(tuple[Vector, ...]):
     """A small matrix by rows."""

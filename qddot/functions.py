@@ -111,13 +111,14 @@ def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
     return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
 
 
-_FREEDOMS = Axes("v")
-_SQUARE = Axes("v", "v")
-_THREE_SQUARES = Axes(3, "v", "v")
-_FOUR_CUBES = Axes(4, "v", "v", "v")
-_PARAMETERS = Axes("v", "inertias")
-_COLUMNS = Axes(6, "v")
-_TWO_ROWS = Axes(2, "v")
+_nv = Axes("v")
+_square = Axes("v", "v")
+_three_squares = Axes(3, "v", "v")
+_four_cubes = Axes(4, "v", "v", "v")
+_parameters = Axes("v", "inertias")
+_columns = Axes(6, "v")
+_two_rows = Axes(2, "v")
+_six = Axes(6)
 
 
 _INVERSE = {
@@ -141,17 +142,17 @@ _HYBRID = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _FREEDOMS, _INVERSE, "", _AUTO_INVERSE, simplified),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _FREEDOMS, _INVERSE, "", _AUTO_INVERSE, regrouped),
-    "forward_dynamics": Function(("q", "v", "tau"), _FREEDOMS, _FORWARD, "", _AUTO_FORWARD, simplified),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _FREEDOMS, _FORWARD, "", _AUTO_FORWARD, regrouped),
-    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _TWO_ROWS, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
     "hybrid_dynamics_with_forces": Function(
-        ("q", "v", "a", "tau", "f_ext"), _TWO_ROWS, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
     ),
     "mass_matrix": Function(
         ("q",),
-        _SQUARE,
+        _square,
         {
             "composite_body": composite_body.mass_matrix,
             "composite_body_absolute": composite_body.mass_matrix_absolute,
@@ -161,7 +162,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "mass_matrix_inverse": Function(
         ("q",),
-        _SQUARE,
+        _square,
         {
             "articulated_body": articulated_body.mass_matrix_inverse,
             "composite_body_factored": factorization.mass_matrix_inverse,
@@ -171,17 +172,17 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "bias_force": Function(
         ("q", "v"),
-        _FREEDOMS,
+        _nv,
         {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
         auto=("newton_euler_classical", "newton_euler"),
         simplify=simplified,
     ),
-    "gravity_force": Function(("q",), _FREEDOMS, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
-    "passive_force": Function(("q", "v"), _FREEDOMS, {"joints": passive_forces}),
-    "coriolis_matrix": Function(("q", "v"), _SQUARE, {"composite_body": coriolis.coriolis_matrix}),
+    "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
+    "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
+    "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
     "inverse_dynamics_derivatives": Function(
         ("q", "v", "a"),
-        _THREE_SQUARES,
+        _three_squares,
         {
             "composite_body": derivatives.inverse_dynamics_derivatives,
             "newton_euler": table_derivatives.inverse_dynamics_derivatives,
@@ -191,7 +192,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "forward_dynamics_derivatives": Function(
         ("q", "v", "tau"),
-        _THREE_SQUARES,
+        _three_squares,
         {
             "composite_body_factored": derivatives.forward_dynamics_derivatives,
             "articulated_body": table_derivatives.forward_dynamics_derivatives,
@@ -199,21 +200,21 @@ FUNCTIONS: dict[str, Function] = {
         },
         simplify=simplified,
     ),
-    "regressor": Function(("q", "v", "a"), _PARAMETERS, {"newton_euler": _regressor}),
+    "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
-        ("q", "v", "tau"), _PARAMETERS, {"composite_body_factored": _inertia_derivatives}
+        ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
     ),
     "forward_kinematics": Function(("q",), Axes("links", 4, 4), {"kinematics": _poses}),
     "pose": Function(("q",), Axes(4, 4), {"kinematics": _pose}, "frame"),
-    "velocity": Function(("q", "v"), Axes(6), {"kinematics": _velocity}, "frame"),
-    "acceleration": Function(("q", "v", "a"), Axes(6), {"kinematics": _acceleration}, "frame"),
-    "jacobian": Function(("q",), _COLUMNS, {"kinematics": _jacobian}, "frame"),
-    "jacobian_derivative": Function(("q", "v"), _COLUMNS, {"kinematics": _jacobian_derivative}, "frame"),
+    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
+    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
+    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
+    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
     "kinetic_energy": Function(("q", "v"), Axes(), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), Axes(), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), Axes(3), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
-    "momentum": Function(("q", "v"), Axes(6), {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
-    "centroidal_momentum_matrix": Function(("q",), _COLUMNS, {"composite_body": energy.centroidal_momentum_matrix}),
+    "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
+    "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
 }
 
 _CONSTRAINED = {"direct": constrained.direct, "multipliers": constrained.multipliers_first}
@@ -232,7 +233,7 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
     "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
-    "loop_joint_forces": Function(("q", "tau_loops"), _FREEDOMS, {"loops": loops.joint_forces}),
+    "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
         ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
     ),
@@ -245,13 +246,13 @@ LOOP_FUNCTIONS: dict[str, Function] = {
 CUBIC: dict[str, Function] = {
     "inverse_dynamics_second_derivatives": Function(
         ("q", "v", "a"),
-        _FOUR_CUBES,
+        _four_cubes,
         {"differentiated": differentiated.inverse_dynamics_second_derivatives},
         simplify=simplified,
     ),
     "forward_dynamics_second_derivatives": Function(
         ("q", "v", "tau"),
-        _FOUR_CUBES,
+        _four_cubes,
         {"differentiated": differentiated.forward_dynamics_second_derivatives},
         simplify=simplified,
     ),
@@ -261,9 +262,9 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": Axes(2),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
     "q": Axes("q"),
-    "v": _FREEDOMS,
-    "a": _FREEDOMS,
-    "tau": _FREEDOMS,
+    "v": _nv,
+    "a": _nv,
+    "tau": _nv,
     "f_ext": Axes("links", 6),
 }
 
@@ -434,14 +435,24 @@ def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
 
 def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     """The same for rolled code: the operations of each loop for one link of each kind, and those of all links together."""
+    from qddot.compiler.rolled import Climb, Segment
+
     program = rolled(model, name, method, **needs)
     rows: dict[str, Counter[str]] = {}
-    for k, sweep in enumerate(program.sweeps):
-        for kind, segment in enumerate(sweep.segments):
-            links = [i for i in range(1, len(program.kind)) if program.kind[i] == kind]
-            first, more = program.names[links[0]], f" and {len(links) - 1} more" if len(links) > 1 else ""
-            label = f"loop {k + 1} {'inward' if sweep.backward else 'outward'}  {first}{more}"
-            rows[label] = Counter(segment.program.count())
+
+    def tell(loop: str, members: Sequence[int], segment: Segment) -> None:
+        first, more = program.names[members[0]], f" and {len(members) - 1} more" if len(members) > 1 else ""
+        rows[f"{loop}  {first}{more}"] = Counter(segment.program.count())
+
+    of_kind = [[i for i in range(1, len(program.kind)) if program.kind[i] == k] for k in range(max(program.kind) + 1)]
+    loops = (step for step in program.steps if not isinstance(step, Segment))
+    for k, step in enumerate(loops, 1):
+        if isinstance(step, Climb):
+            for n, segment in enumerate(step.starts):
+                tell(f"loop {k} columns", [i for i, kind in zip(step.rows, step.kinds, strict=True) if kind == n], segment)
+        way = "through" if isinstance(step, Climb) else "inward" if step.backward else "outward"
+        for links, segment in zip(of_kind, step.segments, strict=True):
+            tell(f"loop {k} {way}", links, segment)
     return _table("loop and links", rows, program.count(), "total of all links")
 
 

@@ -71,24 +71,52 @@ class JointVector:
 
 
 class JointMatrix:
-    """A matrix over the freedoms, written block by block: rows of joint i, columns of joint j."""
+    """A matrix with a row for each freedom, written block by block (rows of joint i, columns of joint j) or by columns.
 
-    def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
-        self._slots, self._nv, self._symbol = slots, nv, symbol
+    A link has as many columns as its joint has freedoms, or as many as are asked for.
+    """
+
+    def __init__(self, slots: Sequence[Slot], nv: int, symbol: str, a_link: int | None = None) -> None:
+        self._slots, self._nv, self._symbol, self._a_link = slots, nv, symbol, a_link
         self._values: dict[tuple[int, int], Scalar] = {}
 
     def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
-        a, b = self._slots[ij[0]], self._slots[ij[1]]
-        factor = (1.0 if a.factor is None else a.factor) * (1.0 if b.factor is None else b.factor)
-        plain = a.factor is None and b.factor is None
-        for r, row in enumerate(block, a.v.start):
-            for c, x in enumerate(row, b.v.start):
-                self._values[r, c] = _plus(self._values.get((r, c), 0.0), x if plain else factor * x)
-        mark(block, self._symbol, ij[0])
+        i, j = ij
+        for c in range(len(block[0]) if len(block) else 0):
+            self.column(j, c)[i] = Vector(row[c] for row in block)
+
+    def column(self, i: int, k: int) -> JointLine:
+        """The k-th column of link i, to be written joint by joint."""
+        return JointLine(self, i, k, False)
+
+    def row(self, i: int, k: int) -> JointLine:
+        """The row of freedom k of joint i, the same way."""
+        return JointLine(self, i, k, True)
+
+    def _add(self, j: int, i: int, k: int, values: Vector, turned: bool) -> None:
+        a, b = self._slots[j], self._slots[i]
+        c, of_link = (b.v.start + k, b.factor) if self._a_link is None else (self._a_link * (i - 1) + k, None)
+        factor = (1.0 if a.factor is None else a.factor) * (1.0 if of_link is None else of_link)
+        plain = a.factor is None and of_link is None
+        for r, x in enumerate(values, a.v.start):
+            place = (c, r) if turned else (r, c)
+            self._values[place] = _plus(self._values.get(place, 0.0), x if plain else factor * x)
+        mark(values, self._symbol, j)
 
     def stack(self) -> NDArray[Any]:
         n = self._nv
-        return stack([self._values.get((r, c), 0.0) for r in range(n) for c in range(n)], (n, n))
+        columns = n if self._a_link is None else self._a_link * (len(self._slots) - 1)
+        return stack([self._values.get((r, c), 0.0) for r in range(n) for c in range(columns)], (n, columns))
+
+
+class JointLine:
+    """A column or a row of a matrix over the freedoms: what shares a coordinate is added."""
+
+    def __init__(self, matrix: JointMatrix, i: int, k: int, turned: bool) -> None:
+        self._matrix, self._i, self._k, self._turned = matrix, i, k, turned
+
+    def __setitem__(self, j: int, values: Vector) -> None:
+        self._matrix._add(j, self._i, self._k, values, self._turned)
 
 
 class JointColumns:

@@ -169,6 +169,10 @@ class Model:
         """(j, p) over link i and the links that carry it, with their parents, from i to the base."""
         return ((j, self.parent[j]) for j in self.ancestors(i))
 
+    def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
+        """(i, p, k) over the freedoms k of all joints i, or over so many columns a link, from the leaves to the base."""
+        return ((i, p, k) for i, p in self.inward() for k in range(self.joint[i].nv if a_link is None else a_link))
+
     @property
     def mass(self) -> Any:
         """The mass of the moving links."""
@@ -192,8 +196,9 @@ class Model:
     def joint_vector(self, symbol: str) -> JointVector:
         return JointVector(self.slots, self.nv, symbol)
 
-    def joint_matrix(self, symbol: str) -> JointMatrix:
-        return JointMatrix(self.slots, self.nv, symbol)
+    def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
+        """Rows are freedoms; columns too, or so many a link."""
+        return JointMatrix(self.slots, self.nv, symbol, a_link)
 
     def joint_columns(self, symbol: str) -> JointColumns:
         return JointColumns(self.slots, self.nv, symbol)

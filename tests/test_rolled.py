@@ -41,6 +41,10 @@ RECURSIONS = {
     "center_of_mass": ("energy",),
     "momentum": ("energy",),
     "centroidal_momentum_matrix": ("composite_body",),
+    "mass_matrix": ("composite_body",),
+    "coriolis_matrix": ("composite_body",),
+    "inverse_dynamics_derivatives": ("composite_body",),
+    "regressor": ("newton_euler",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
 
@@ -174,9 +178,8 @@ def test_rows_share_shelves_where_they_can():
 @pytest.mark.parametrize(
     ("name", "extra", "why"),
     [
-        ("mass_matrix", {}, "more of the tree"),
-        ("mass_matrix_inverse", {}, "more of the tree"),
-        ("coriolis_matrix", {}, "."),
+        ("mass_matrix_inverse", {}, "."),
+        ("forward_dynamics_derivatives", {}, "."),
     ],
 )
 def test_what_cannot_be_rolled_says_why(name, extra, why):
@@ -214,6 +217,12 @@ def test_explaining_names_loops_and_links():
     assert "loop 2 inward" in text
     assert " more" in text
     assert text.splitlines()[-1].split()[:4] == ["total", "of", "all", "links"]
+
+
+def test_explaining_tells_columns_from_what_they_pass_through():
+    text = qddot.chain(40).kernel("mass_matrix", form="rolled").explain()
+    assert "loop 2 columns  link2 and 37 more" in text
+    assert "loop 2 through  link2 and 37 more" in text
 
 
 def test_fusing_keeps_places():

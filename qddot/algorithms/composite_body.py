@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
-from qddot.blocks import Ad_columns, Ad_inv_T_columns, apply
+from qddot.blocks import Ad_columns, apply
 from qddot.joint_space import PerLink
 from qddot.model import Model
-from qddot.spatial import Transform, inertia_seen, zero_inertia
+from qddot.spatial import Ad_inv_T, Transform, inertia_seen, zero_inertia
 
 
 def composite_inertias(model: Model, T: list[Transform]) -> PerLink:
@@ -41,16 +41,15 @@ def composite_inertias(model: Model, T: list[Transform]) -> PerLink:
 def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
     """M in link coordinates.   Featherstone & Orin, the listing after (10)."""
     T, S = model.transforms(q), model.axes(q)
-    I_C, M = composite_inertias(model, T), model.joint_matrix("M")
-    for i, _ in model.inward():
-        f_C = apply(I_C[i], S[i])
-        M[i, i] = (S[i].T.on(f_C)).add_diagonal(model.armature[i])
-        j = i
-        while model.parent[j] > 0:  # the same force passes through every joint down to the base
-            f_C = Ad_inv_T_columns(T[j], f_C)
-            j = model.parent[j]
-            block = S[j].T.on(f_C)
-            M[j, i], M[i, j] = block, block.T
+    I_C, M, (f_C,) = composite_inertias(model, T), model.joint_matrix("M"), model.per_link("f_C")
+    for i, p, k in model.columns():
+        column, row = M.column(i, k), M.row(i, k)
+        f_C[i] = I_C[i] @ S[i][k]
+        column[i] = S[i].T @ f_C[i] + model.armature[i].only(k)
+        f_C[p] = Ad_inv_T(T[i], f_C[i])
+        for j, p_j in model.carriers(p):  # the same force passes through every joint down to the base
+            column[j] = row[j] = S[j].T @ f_C[j]
+            f_C[p_j] = Ad_inv_T(T[j], f_C[j])
     return M.stack()
 
 

@@ -12,6 +12,7 @@ and B is skew, so with V = J v the sum over the bodies C = Σ Jᵀ(𝓘 J̇ + B 
 | rate[i] | Ṡ_i + ad_{V_i} S_i, how the axes of joint i change in space         |
 | I_C[i]  | composite inertia                                                   |
 | B_C[i]  | composite of B - 𝓘 ad_V over the subtree of link i                  |
+| driven, carried, turned | forces of a column, on their way to the base        |
 
 Cost: O(n · depth).
 """
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from qddot.algorithms.composite_body import composite_inertias
 from qddot.algorithms.kinematics import apparent_rate, link_velocities
-from qddot.blocks import Ad_inv_T_columns, Forces, Matrix, Motions, apply
+from qddot.joint_space import PerLink
 from qddot.model import Model
 from qddot.rotation import (
     ZERO,
@@ -37,7 +39,7 @@ from qddot.rotation import (
     skew,
     transpose,
 )
-from qddot.spatial import Force, Inertia, Motion, Transform, inertia_seen
+from qddot.spatial import Ad_inv_T, Force, Inertia, Motion, Transform, zero_inertia, zero_motion
 
 
 class VelocityInertia(NamedTuple):
@@ -84,19 +86,35 @@ def velocity_inertia_seen(T: Transform, A: VelocityInertia) -> VelocityInertia:
 def coriolis_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
     """C(q, v): C v + gravity is the bias force, and Ṁ = C + Cᵀ."""
     T, S, V = model.transforms(q), model.axes(q), link_velocities(model, q, v)
-    I_C, C = list(model.inertia), model.joint_matrix("C")
-    B_C = [velocity_inertia(model.inertia[i], V[i]) for i in range(len(V))]
-    rate = [apparent_rate(model, q, v, i, V[i], S[i]) if i else Motions() for i in range(len(V))]
-    for i, p in model.inward():
-        driven = apply(I_C[i], rate[i]) + Forces(B_C[i] @ s for s in S[i])
-        carried, turned = apply(I_C[i], S[i]), Forces(B_C[i].T @ s for s in S[i])
-        C[i, i] = S[i].T.on(driven)
-        j = i
-        while model.parent[j] > 0:
-            driven, carried, turned = (Ad_inv_T_columns(T[j], U) for U in (driven, carried, turned))
-            j = model.parent[j]
-            C[j, i] = S[j].T.on(driven)
-            C[i, j] = Matrix(rate[j].T.on(carried) + S[j].T.on(turned)).T
-        I_C[p] = I_C[p] + inertia_seen(T[i], I_C[i])
-        B_C[p] = B_C[p] + velocity_inertia_seen(T[i], B_C[i])
+    I_C, B_C, C = composite_inertias(model, T), _composites(model, T, V), model.joint_matrix("C")
+    rate, driven, carried, turned = model.per_link("rate", "driven", "carried", "turned")
+    for i, _ in model.outward():
+        rate[i] = apparent_rate(model, q, v, i, V[i], S[i])
+    for i, p, k in model.columns():
+        column, row, s = C.column(i, k), C.row(i, k), S[i][k]
+        driven[i], carried[i], turned[i] = I_C[i] @ rate[i][k] + B_C[i] @ s, I_C[i] @ s, B_C[i].T @ s
+        column[i] = S[i].T @ driven[i]
+        for F in (driven, carried, turned):
+            F[p] = Ad_inv_T(T[i], F[i])
+        for j, p_j in model.carriers(p):
+            column[j] = S[j].T @ driven[j]
+            row[j] = rate[j].T @ carried[j] + S[j].T @ turned[j]
+            for F in (driven, carried, turned):
+                F[p_j] = Ad_inv_T(T[j], F[j])
     return C.stack()
+
+
+def _composites(model: Model, T: list[Transform], V: list[Motion]) -> PerLink:
+    """B - 𝓘 ad_V of each link with all that it carries."""
+    B_C, below = model.per_link("B_C", "below")
+    below[0] = _nothing()
+    for i, _ in model.outward():
+        below[i] = _nothing()
+    for i, p in model.inward():
+        B_C[i] = velocity_inertia(model.inertia[i], V[i]) + below[i]
+        below[p] = below[p] + velocity_inertia_seen(T[i], B_C[i])
+    return B_C
+
+
+def _nothing() -> VelocityInertia:
+    return velocity_inertia(zero_inertia(), zero_motion())

@@ -36,10 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.classical import bias_force
-from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.composite_body import composite_inertias, mass_matrix
 from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
-from qddot.algorithms.passive import passive_derivatives, passive_forces
-from qddot.blocks import Ad_inv_T_columns, Forces, Matrix, Motions, Vector, apply
+from qddot.algorithms.passive import joint_derivatives, passive_forces
+from qddot.blocks import Matrix, Motions, Vector
+from qddot.joint_space import PerLink
 from qddot.joints import Free
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
@@ -53,9 +54,9 @@ from qddot.spatial import (
     Transform,
     ad,
     ad_T,
-    inertia_seen,
     steiner,
     zero_force,
+    zero_inertia,
     zero_motion,
 )
 
@@ -120,30 +121,50 @@ def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArra
 
 def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any], ...]:
     """∂tau/∂q, ∂tau/∂v and M."""
-    T, S, slopes, B_C, F_C = outward
-    I_C, x = list(model.inertia), model.coordinates(q)
+    T, S, slopes, _, _ = outward
+    I_C, (B_C, F_C), x, u = (
+        composite_inertias(model, T),
+        _composites(model, outward),
+        model.coordinates(q),
+        model.velocities(v),
+    )
     dq, dv, M = model.joint_matrix("dq"), model.joint_matrix("dv"), model.joint_matrix("M")
+    P, R, U, G = model.per_link("P", "R", "U", "G")
+    for i, p, k in model.columns():
+        s, S_k = S[i][k], model.joint[i].S_slope(x[i], k)
+        passive_q, passive_v = joint_derivatives(model, i, x[i], u[i], k)
+        P[i] = I_C[i] @ slopes.A[i][k] + B_C[i] @ slopes.D[i][k]
+        R[i] = I_C[i] @ slopes.A_v[i][k] + B_C[i] @ s
+        U[i], G[i] = I_C[i] @ s, B_C[i].moment(s)
+        by_q, by_v, by_a = dq.column(i, k), dv.column(i, k), M.column(i, k)
+        of_q, of_v, of_a = dq.row(i, k), dv.row(i, k), M.row(i, k)
+        by_q[i] = S[i].T @ P[i] + S_k.T @ F_C[i] - passive_q
+        by_v[i], by_a[i] = S[i].T @ R[i] - passive_v, S[i].T @ U[i] + model.armature[i].only(k)
+        P[i] = P[i] - ad_T(s, F_C[i])  # the joints inward of i see the force turned: Kim (88)
+        for X in (P, R, U):
+            X[p] = Ad_inv_T(T[i], X[i])
+        G[p] = _turned_back(T[i], G[i])
+        for j, p_j in model.carriers(p):
+            by_q[j], by_v[j] = S[j].T @ P[j], S[j].T @ R[j]
+            by_a[j] = of_a[j] = S[j].T @ U[j]
+            of_q[j], of_v[j] = _row(U[j], G[j], slopes.A[j], slopes.D[j]), _row(U[j], G[j], slopes.A_v[j], S[j])
+            for X in (P, R, U):
+                X[p_j] = Ad_inv_T(T[j], X[j])
+            G[p_j] = _turned_back(T[j], G[j])
+    return dq.stack(), dv.stack(), M.stack()
+
+
+def _composites(model: Model, outward: Outward) -> tuple[PerLink, PerLink]:
+    """𝓑 and F of each link with all that it carries."""
+    B_C, F_C, B_below, F_below = model.per_link("B_C", "F_C", "B below", "F below")
+    B_below[0], F_below[0] = velocity_force(zero_inertia(), zero_motion()), zero_force()
+    for i, _ in model.outward():
+        B_below[i], F_below[i] = velocity_force(zero_inertia(), zero_motion()), zero_force()
     for i, p in model.inward():
-        P = apply(I_C[i], slopes.A[i]) + Forces(B_C[i] @ D for D in slopes.D[i])
-        R = apply(I_C[i], slopes.A_v[i]) + Forces(B_C[i] @ s for s in S[i])
-        U, G = apply(I_C[i], S[i]), [B_C[i].moment(s) for s in S[i]]
-        turned = Matrix(model.joint[i].S_slope(x[i], k).T @ F_C[i] for k in range(len(S[i]))).T
-        dq[i, i] = S[i].T.on(P) + turned
-        dv[i, i], M[i, i] = S[i].T.on(R), S[i].T.on(U).add_diagonal(model.armature[i])
-        P = P - Forces(ad_T(s, F_C[i]) for s in S[i])  # the joints inward of i see the force turned: Kim (88)
-        j = i
-        while model.parent[j] > 0:
-            P, R, U = (Ad_inv_T_columns(T[j], X) for X in (P, R, U))
-            G = [_turned_back(T[j], g) for g in G]
-            j = model.parent[j]
-            dq[j, i], dv[j, i], M[j, i] = S[j].T.on(P), S[j].T.on(R), S[j].T.on(U)
-            dq[i, j], dv[i, j] = _rows(U, G, slopes.A[j], slopes.D[j]), _rows(U, G, slopes.A_v[j], S[j])
-            M[i, j] = S[j].T.on(U).T
-        I_C[p] = I_C[p] + inertia_seen(T[i], I_C[i])
-        B_C[p] = B_C[p] + velocity_force_seen(T[i], B_C[i])
-        F_C[p] = F_C[p] + Ad_inv_T(T[i], F_C[i])
-    by_q, by_v = passive_derivatives(model, q, v)
-    return dq.stack() - by_q, dv.stack() - by_v, M.stack()
+        B_C[i], F_C[i] = outward.B[i] + B_below[i], outward.F[i] + F_below[i]
+        B_below[p] = B_below[p] + velocity_force_seen(outward.T[i], B_C[i])
+        F_below[p] = F_below[p] + Ad_inv_T(outward.T[i], F_C[i])
+    return B_C, F_C
 
 
 def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
@@ -189,9 +210,9 @@ def _turned_back(T: Transform, m: Vec) -> Vec:
     return m
 
 
-def _rows(U: Forces, G: list[Vec], A: Motions, D: Motions) -> Matrix:
-    """Sᵀ(𝓘A + 𝓑D) of columns A and D that stand further in than the rows S."""
-    return Matrix(Vector(a.dot(F) + dot(d.w, g) for a, d in zip(A, D, strict=True)) for F, g in zip(U, G, strict=True))
+def _row(U: Force, G: Vec, A: Motions, D: Motions) -> Vector:
+    """sᵀ(𝓘A + 𝓑D) of columns A and D that stand further in than s."""
+    return Vector(a.dot(U) + dot(d.w, G) for a, d in zip(A, D, strict=True))
 
 
 def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from qddot.blocks import Matrix, Vector
+from qddot.blocks import Vector
 from qddot.model import Model
 from qddot.scalars import sqrt
 
@@ -33,14 +33,19 @@ def passive_forces(model: Model, q: Any, v: Any) -> NDArray[Any]:
 def passive_derivatives(model: Model, q: Any, v: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """∂passive/∂q, in the tangent space, and ∂passive/∂v."""
     x, u = model.coordinates(q), model.velocities(v)
-    scale_squared = model.friction_velocity**2
     by_q, by_v = model.joint_matrix("passive by q"), model.joint_matrix("passive by v")
     for i, _ in model.outward():
-        joint, n = model.joint[i], model.joint[i].nv
-        square = [w * w + scale_squared for w in u[i]]
-        coulomb = model.friction[i].times(Vector(scale_squared / (s * sqrt(s)) for s in square))
-        by_v[i, i] = Matrix(Vector((0.0,) * n) for _ in range(n)).add_diagonal(-1.0 * (model.damping[i] + coulomb))
-        if any(not isinstance(k, float) or k != 0.0 for k in model.stiffness[i]):
-            columns = [joint.displacement_slope(model.spring_reference[i], x[i], k) for k in range(n)]
-            by_q[i, i] = Matrix(-1.0 * model.stiffness[i].times(c) for c in columns).T
+        for k in range(model.joint[i].nv):
+            by_q.column(i, k)[i], by_v.column(i, k)[i] = joint_derivatives(model, i, x[i], u[i], k)
     return by_q.stack(), by_v.stack()
+
+
+def joint_derivatives(model: Model, i: int, x: Vector, u: Vector, k: int) -> tuple[Vector, Vector]:
+    """Of one joint, by its freedom k."""
+    square = u[k] * u[k] + model.friction_velocity**2
+    coulomb = model.friction[i][k] * (model.friction_velocity**2 / (square * sqrt(square)))
+    none = Vector((0.0,) * len(u))
+    by_v = Vector((-1.0 * (model.damping[i][k] + coulomb),) * len(u)).only(k)
+    if all(isinstance(s, float) and s == 0.0 for s in model.stiffness[i]):
+        return none, by_v
+    return -1.0 * model.stiffness[i].times(model.joint[i].displacement_slope(model.spring_reference[i], x, k)), by_v

@@ -7,7 +7,7 @@ Hollerbach 1986 identify loads and links by it.
 |----------|----------------------------------------------------------------------|
 | T, S, V  | as in `newton_euler`                                                 |
 | Vdot[i]  | V̇_i with gravity as an acceleration of the base                      |
-| F        | force that a unit inertia of link i takes, on its way to the base    |
+| F[i]     | force that a unit inertia of link i takes, on its way to the base    |
 
 Cost: O(n · depth).
 """
@@ -34,17 +34,19 @@ def torque_regressor(model: Model, q: Any, v: Any, a: Any, units: Sequence[Inert
     """Y, nv × (links · units): a column is the joint forces when one link has one of the units and the rest nothing."""
     T, S, Sdot_v = model.joints_at(q, v)
     V, v, a = link_velocities(model, q, v), model.velocities(v), model.velocities(a)
-    (Vdot,) = model.per_link("Vdot")
-    Vdot[0], columns = model.base_acceleration, []
+    Vdot, F = model.per_link("Vdot", "F")
+    Vdot[0], Y = model.base_acceleration, model.joint_matrix("Y", len(units))
     for i, p in model.outward():
         Vdot[i] = Ad_inv(T[i], Vdot[p]) + ad(V[i], S[i] @ v[i]) + Sdot_v[i] + S[i] @ a[i]  # (41)
-        for I in units:
-            F, tau = I @ Vdot[i] - ad_T(V[i], I @ V[i]), model.joint_vector("tau")  # (42)
-            for j in model.ancestors(i):
-                tau[j] = S[j].T @ F
-                F = Ad_inv_T(T[j], F)
-            columns.append(tau.stack())
-    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+    for i, p, k in model.columns(len(units)):
+        I, column = units[k], Y.column(i, k)
+        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])  # (42)
+        column[i] = S[i].T @ F[i]
+        F[p] = Ad_inv_T(T[i], F[i])
+        for j, p_j in model.carriers(p):
+            column[j] = S[j].T @ F[j]
+            F[p_j] = Ad_inv_T(T[j], F[j])
+    return Y.stack()
 
 
 def forward_dynamics_inertia_derivatives(model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia]) -> NDArray[Any]:

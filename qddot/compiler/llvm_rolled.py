@@ -6,14 +6,14 @@ from struct import pack
 from typing import Any
 
 from qddot.compiler.ops import LEAVES
-from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
+from qddot.compiler.rolled import Climb, Place, Rolled, Segment, Sweep
 
-_FIRST = 2  # a row's integers: kind, first constant, own shelves, parent's shelves, starts
+_FIRST = 3  # a row's integers: kind, first constant, parent, own shelves, parent's shelves, starts
 
 
 def _integers(rolled: Rolled, i: int, constant: int) -> list[int]:
     shelves = [shelf[k] for k in (i, rolled.parent[i]) for shelf in rolled.shelf]
-    return [rolled.kind[i], constant, *shelves, *(start[i] for start in rolled.starts)]
+    return [rolled.kind[i], constant, rolled.parent[i], *shelves, *(start[i] for start in rolled.starts)]
 
 
 def data(rolled: Rolled, T: str) -> str:
@@ -24,7 +24,10 @@ def data(rolled: Rolled, T: str) -> str:
         integers += _integers(rolled, i, len(numbers))
         numbers += constants
     floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
-    return _bytes("rows", pack(f"<{len(integers)}q", *integers)) + _bytes("constants", floats)
+    climbs = {s: step for s, step in enumerate(rolled.steps) if isinstance(step, Climb)}
+    pairs = {s: [x for pair in zip(step.rows, step.kinds, strict=True) for x in pair] for s, step in climbs.items()}
+    tables = {"rows": integers, **{f"climb{s}": row_and_kind for s, row_and_kind in pairs.items()}}
+    return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
 
 
 def _bytes(name: str, content: bytes) -> str:
@@ -38,6 +41,8 @@ def functions(core: Any, rolled: Rolled) -> list[str]:
     for s, step in enumerate(rolled.steps):
         for k, segment in enumerate((step,) if isinstance(step, Segment) else step.segments):
             text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
+        for k, segment in enumerate(step.starts if isinstance(step, Climb) else ()):
+            text.append(_segment(core, rolled, f"start{core.lanes}_{s}_{k}", segment))
     return [*text, _driver(core, rolled)]
 
 
@@ -46,14 +51,14 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
     graph = program.graph
     lines: list[str] = []
     names: dict[int, str] = {}
-    bases: dict[tuple[str, int], str] = {}
+    bases: dict[tuple[str, int, int], str] = {}
     pairs: dict[int, str] = {}
     areas = len(rolled.slots)
     first = [sum(rolled.memory()[:a]) for a in range(areas)]
 
     def base(place: Place) -> str:
         """Where the numbers begin that a place counts from."""
-        key = ("constant", 0) if place.where == "constant" else (place.where, place.table)
+        key = ("constant", 0, 0) if place.where == "constant" else (place.where, place.table, place.pitch)
         if key in bases:
             return bases[key]
         at = {
@@ -63,7 +68,7 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
             "input": _FIRST + 2 * areas + place.table,
             "output": _FIRST + 2 * areas + place.table,
         }[place.where]
-        name = bases[key] = f"%{place.where}{key[1]}"
+        name = bases[key] = f"%{place.where}{key[1]}_{key[2]}"
         lines.append(f"  {name}.r = getelementptr i64, ptr %row, i64 {at}")
         lines.append(f"  {name}.i = load i64, ptr {name}.r, !invariant.load !1")
         if place.where in ("own", "parent"):
@@ -72,7 +77,9 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
             lines.append(f"  {name} = getelementptr {V}, ptr %work, i64 {name}.o")
         else:
             kind, source = {"constant": (core.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
-            lines.append(f"  {name} = getelementptr {kind}, ptr {source}, i64 {name}.i")
+            lines.append(f"  {name}.c = mul i64 %column, {place.pitch}")
+            lines.append(f"  {name}.o = add i64 {name}.i, {name}.c")
+            lines.append(f"  {name} = getelementptr {kind}, ptr {source}, i64 {name}.o")
         return name
 
     def pointer(place: Place, label: str) -> str:
@@ -115,7 +122,7 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
         where = pointer(place, f"o{j}")
         lines.append(f"  store {V} {number}, ptr {where}, align {core.align}")
     body = "\n".join(lines)
-    pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, ptr %env"
+    pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, i64 %column, ptr %env"
     return f"define internal void @{name}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
 
@@ -124,39 +131,88 @@ def _driver(core: Any, rolled: Rolled) -> str:
     lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
     for s, step in enumerate(rolled.steps):
         if isinstance(step, Segment):
-            lines.append(f"  call void @segment{L}_{s}_0(ptr %in, ptr %out, ptr %work, ptr @rows, ptr %env)")
+            lines.append(_call(f"segment{L}_{s}_0", "@rows"))
         elif len(rolled.kind) > 1:
-            lines += _sweep(rolled, L, s, step)
+            lines += _sweep(rolled, L, s, step) if isinstance(step, Sweep) else _climb(rolled, L, s, step)
     ahead = ", ptr %ahead, i64 %step" if core.ahead else ""
     parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
 
+def _call(name: str, row: str, column: str = "0") -> str:
+    return f"  call void @{name}(ptr %in, ptr %out, ptr %work, ptr {row}, i64 {column}, ptr %env)"
+
+
+def _by_kind(label: str, kind: str, calls: list[str], after: str) -> list[str]:
+    """One of several calls, by a number."""
+    cases = " ".join(f"i64 {k}, label %{label}_{k}" for k in range(1, len(calls)))
+    lines = [f"  switch i64 {kind}, label %{label}_0 [ {cases} ]"]
+    for k, call in enumerate(calls):
+        lines += [f"{label}_{k}:", call, f"  br label %{after}"]
+    return lines
+
+
+def _row(rolled: Rolled, number: str, name: str) -> list[str]:
+    """%name, where the integers of a row begin."""
+    width = len(_integers(rolled, 0, 0))
+    return [f"  %at.{name} = mul i64 {number}, {width}", f"  %{name} = getelementptr i64, ptr @rows, i64 %at.{name}"]
+
+
 def _sweep(rolled: Rolled, L: int, s: int, sweep: Sweep) -> list[str]:
-    rows, width = len(rolled.kind), len(_integers(rolled, 0, 0))
+    rows = len(rolled.kind)
     begin, end, step = (rows - 1, 0, -1) if sweep.backward else (1, rows, 1)
-    lines = [
+    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}") for k in range(len(sweep.segments))]
+    return [
         f"  br label %before{s}",
         f"before{s}:",
         f"  br label %sweep{s}",
         f"sweep{s}:",
         f"  %i{s} = phi i64 [ {begin}, %before{s} ], [ %n{s}, %next{s} ]",
-        f"  %at{s} = mul i64 %i{s}, {width}",
-        f"  %row{s} = getelementptr i64, ptr @rows, i64 %at{s}",
+        *_row(rolled, f"%i{s}", f"row{s}"),
         f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
-    ]
-    cases = " ".join(f"i64 {k}, label %kind{s}_{k}" for k in range(1, len(sweep.segments)))
-    lines.append(f"  switch i64 %kind{s}, label %kind{s}_0 [ {cases} ]")
-    for k in range(len(sweep.segments)):
-        call = f"  call void @segment{L}_{s}_{k}(ptr %in, ptr %out, ptr %work, ptr %row{s}, ptr %env)"
-        lines += [f"kind{s}_{k}:", call, f"  br label %next{s}"]
-    return [
-        *lines,
+        *_by_kind(f"kind{s}", f"%kind{s}", calls, f"next{s}"),
         f"next{s}:",
         f"  %n{s} = add i64 %i{s}, {step}",
         f"  %more{s} = icmp ne i64 %n{s}, {end}",
         f"  br i1 %more{s}, label %sweep{s}, label %done{s}",
+        f"done{s}:",
+    ]
+
+
+def _climb(rolled: Rolled, L: int, s: int, climb: Climb) -> list[str]:
+    starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%c{s}") for k in range(len(climb.starts))]
+    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%c{s}") for k in range(len(climb.segments))]
+    return [
+        f"  br label %before{s}",
+        f"before{s}:",
+        f"  br label %column{s}",
+        f"column{s}:",
+        f"  %c{s} = phi i64 [ 0, %before{s} ], [ %c1{s}, %top{s} ]",
+        f"  %pair{s} = getelementptr [2 x i64], ptr @climb{s}, i64 %c{s}",
+        f"  %own{s} = load i64, ptr %pair{s}, !invariant.load !1",
+        f"  %start{s}.p = getelementptr i64, ptr %pair{s}, i64 1",
+        f"  %start{s} = load i64, ptr %start{s}.p, !invariant.load !1",
+        *_row(rolled, f"%own{s}", f"first{s}"),
+        *_by_kind(f"start{s}", f"%start{s}", starts, f"up{s}"),
+        f"up{s}:",
+        f"  br label %test{s}",
+        f"test{s}:",
+        f"  %below{s} = phi ptr [ %first{s}, %up{s} ], [ %row{s}, %next{s} ]",
+        f"  %p{s}.p = getelementptr i64, ptr %below{s}, i64 2",
+        f"  %p{s} = load i64, ptr %p{s}.p, !invariant.load !1",
+        f"  %world{s} = icmp eq i64 %p{s}, 0",
+        f"  br i1 %world{s}, label %top{s}, label %climb{s}",
+        f"climb{s}:",
+        *_row(rolled, f"%p{s}", f"row{s}"),
+        f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
+        *_by_kind(f"kind{s}", f"%kind{s}", calls, f"next{s}"),
+        f"next{s}:",
+        f"  br label %test{s}",
+        f"top{s}:",
+        f"  %c1{s} = add i64 %c{s}, 1",
+        f"  %more{s} = icmp ult i64 %c1{s}, {len(climb.rows)}",
+        f"  br i1 %more{s}, label %column{s}, label %done{s}",
         f"done{s}:",
     ]
 

@@ -4,12 +4,14 @@ A rolled program works on rows. Row 0 is the first one's parent; every other row
 constants of its own, and places where its numbers stand in the inputs and outputs. Rows have memory: in each of several
 areas a shelf with so many slots. Rows may share a shelf where they do not need it at the same time. A sweep visits the
 rows from 1 on, in order or backwards, and runs the segment of the row's kind: straight-line code whose inputs come from
-`sources` and whose outputs go to `targets`; all is read before anything is written. Between sweeps there may be segments
-of row 0, which see what the sweeps have left in its memory.
+`sources` and whose outputs go to `targets`; all is read before anything is written. Before, between and after sweeps
+there may be segments of row 0. A climb is done for each column of a matrix: a segment for the row that the column belongs
+to, then one for its parent, and so on up to row 0, which has none.
 
 | place           | meaning                                                                  |
 |-----------------|--------------------------------------------------------------------------|
-| input, output   | inputs or outputs, at `number` + starts[table][row]                      |
+| input           | inputs, at `number` + starts[table][row]                                 |
+| output          | outputs, the same, + `pitch` times the column of a climb                 |
 | constant        | a constant of the row                                                    |
 | own, parent     | slot `number` of the row's shelf, or of its parent's, in area `table`    |
 """
@@ -33,6 +35,7 @@ class Place(NamedTuple):
     where: str
     number: int
     table: int = 0
+    pitch: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,19 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Climb:
+    """For each column its row and which of the `starts` begins it, then from parent to parent the segment of each kind."""
+
+    rows: Sequence[int]
+    kinds: Sequence[int]
+    starts: tuple[Segment, ...]
+    segments: tuple[Segment, ...]
+
+
+Step = Segment | Sweep | Climb
+
+
+@dataclass(frozen=True)
 class Rolled:
     """A program over rows. Tables have an entry a row, row 0 included."""
 
@@ -65,7 +81,7 @@ class Rolled:
     parent: Sequence[int]
     starts: Sequence[Sequence[int]]
     constants: Sequence[Sequence[float]]
-    steps: tuple[Segment | Sweep, ...]  # one after the other; a segment by itself is of row 0
+    steps: tuple[Step, ...]  # one after the other; a segment by itself is of row 0
     clears: bool = False  # whether the outputs are zero where nothing is written
 
     @property
@@ -78,8 +94,22 @@ class Rolled:
         for step in self.steps:
             if isinstance(step, Segment):
                 yield step, 1
-            else:
-                yield from ((segment, rows[k]) for k, segment in enumerate(step.segments))
+                continue
+            if isinstance(step, Climb):
+                starts, passed = Counter(step.kinds), self._passed(step)
+                yield from ((segment, starts[k]) for k, segment in enumerate(step.starts))
+            times = rows if isinstance(step, Sweep) else passed
+            yield from ((segment, times[k]) for k, segment in enumerate(step.segments))
+
+    def _passed(self, climb: Climb) -> Counter[int]:
+        """How often climbs come through rows of each kind."""
+        carried = Counter(climb.rows)
+        passed: Counter[int] = Counter()
+        for row in range(len(self.kind) - 1, 0, -1):
+            carried[self.parent[row]] += carried[row]
+            passed[self.kind[row]] += carried[row]
+        own = Counter(self.kind[row] for row in climb.rows)
+        return passed - own
 
     def count(self) -> dict[str, int]:
         """Operations by kind, over all rows."""
@@ -108,8 +138,15 @@ def fused(rolled: Rolled) -> Rolled:
     def each(segment: Segment) -> Segment:
         return replace(segment, program=fused_program(segment.program))
 
-    def step(x: Segment | Sweep) -> Segment | Sweep:
-        return each(x) if isinstance(x, Segment) else Sweep(x.backward, tuple(map(each, x.segments)))
+    def step(x: Step) -> Step:
+        if isinstance(x, Segment):
+            return each(x)
+        segments = tuple(map(each, x.segments))
+        return (
+            replace(x, segments=segments)
+            if isinstance(x, Sweep)
+            else replace(x, starts=tuple(map(each, x.starts)), segments=segments)
+        )
 
     return replace(rolled, steps=tuple(map(step, rolled.steps)))
 
@@ -129,18 +166,23 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
             return rolled.constants[row][place.number]
         return shelf(place, row)[place.number]
 
-    def execute(segment: Segment, row: int) -> None:
+    def execute(segment: Segment, row: int, column: int = 0) -> None:
         values = interp.run(segment.program, [read(p, row) for p in segment.sources])
         for place, value in zip(segment.targets, values, strict=True):
             if place.where == "output":
-                outputs[place.number + rolled.starts[place.table][row]] = value
+                outputs[place.number + rolled.starts[place.table][row] + place.pitch * column] = value
             else:
                 shelf(place, row)[place.number] = value
 
     for step in rolled.steps:
         if isinstance(step, Segment):
             execute(step, 0)
-        else:
+        elif isinstance(step, Sweep):
             for row in rolled.visits(step):
                 execute(step.segments[rolled.kind[row]], row)
+        else:
+            for column, (row, kind) in enumerate(zip(step.rows, step.kinds, strict=True)):
+                execute(step.starts[kind], row, column)
+                while (row := rolled.parent[row]) > 0:
+                    execute(step.segments[rolled.kind[row]], row, column)
     return outputs

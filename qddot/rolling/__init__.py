@@ -9,7 +9,10 @@ computes and a later one uses. All else, the algebra included, is as in straight
 A sum over all links (`model.total`) is memory that all rows have in common; so is what one link computes and others need.
 Where an algorithm is about one frame, the rows are the links that carry it.
 
-An algorithm can be rolled if its loops are not nested and links meet only through their parents and such sums.
+A loop over `model.columns()`, with one over `model.carriers(p)` in it, becomes a climb: from the link of each column of a
+matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are written as it goes.
+
+An algorithm can be rolled if it has no other nested loops, and links meet only through their parents and such sums.
 """
 
 from qddot.rolling.roll import roll

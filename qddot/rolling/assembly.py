@@ -12,10 +12,11 @@ import numpy as np
 from qddot.axes import Axes, part
 from qddot.compiler.expr import Graph
 from qddot.compiler.program import straight_line
-from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
+from qddot.compiler.rolled import Climb, Place, Rolled, Segment, Step, Sweep
 from qddot.errors import NotRollableError
 from qddot.model import Model
-from qddot.rolling.record import OneOfEach, Recorder
+from qddot.rolling.one_of_each import OneOfEach
+from qddot.rolling.record import Key, Recorder
 
 _FREE = frozenset({"const", "input", "column"})  # at hand everywhere
 # areas of memory; all rows have the last in common
@@ -32,15 +33,25 @@ class _Turn:
     own_read: set[int]
     parent_set: set[int]
     parent_read: set[int]
+    climbs: bool = False
 
     def takes(self, other: _Turn) -> bool:
-        if self.backward != other.backward or self.own_set & other.own_read:
+        if self.climbs or other.climbs:
             return False
-        if self.backward:
-            return not other.parent_set & (self.own_read | self.parent_read | self.parent_set)
-        return not (self.parent_set or other.parent_set)
+        if self.own_set & other.own_read or not (self.backward == other.backward or self.is_local or other.is_local):
+            return False
+        if other.backward if self.is_local else self.backward:
+            late = self.own_set & other.parent_read  # a parent has its turn after its children
+            return not late and not other.parent_set & (self.own_read | self.parent_read | self.parent_set)
+        return not (self.parent_set or other.parent_set or self.parent_read & other.own_set)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it has to do with no parents, so that it can go either way."""
+        return not (self.parent_set or self.parent_read)
 
     def add(self, other: _Turn) -> None:
+        self.backward = other.backward if self.is_local else self.backward
         self.loops += other.loops
         for mine, others in zip(self.sets, other.sets, strict=True):
             mine |= others
@@ -65,14 +76,15 @@ class Assembly:
         for axes in inputs:
             self.input_place += self._places(axes, "input", base)
             base += prod(axes(model))
-        self.output_place = self._places(output, "output", 0)
+        self.output = output
         self.clears = bool(output.of_links) and len(rows) < len(model.parent)
         self.turns = self._turns()
         self.owner: dict[int, tuple[int, int]] = {}
         for t, turn in enumerate(self.turns):
             for k in turn.loops:
-                for i, (begin, end) in recorder.loops[k].span.items():
-                    self.owner.update(dict.fromkeys(range(begin, end), (t, i)))
+                # a column's turn has those of other links in it, which end first
+                for key, (begin, end) in reversed(recorder.loops[k].span.items()):
+                    self.owner.update(dict.fromkeys(range(begin, end), (t, key if isinstance(key, int) else key[0])))
         self.slots = [0, 0, 0, 0]
         self.cell: dict[int, tuple[int, int]] = {}  # area and first slot of a quantity
         for index in sorted(recorder.memory.layout):
@@ -81,13 +93,14 @@ class Assembly:
             self.slots[area] += recorder.memory.layout[index].width
         self.kept: list[dict[int, int]] = [{} for _ in small.parent]  # node: slot, of each link
         self.columns: list[dict[int, int]] = [{} for _ in small.parent]  # node: place among its constants
+        self.matrix: dict[int, int] = {}  # where in the outputs a matrix begins
         self.common: dict[int, int] = {}  # node: slot, of what one link or the world computes and others use
         self.out: dict[tuple[int, int], list[tuple[int, Place]]] = {}
 
     def _turns(self) -> list[_Turn]:
         turns: list[_Turn] = []
         for k, loop in enumerate(self.recorder.loops):
-            turn = _Turn(loop.backward, [k], set(), set(), set(), set())
+            turn = _Turn(loop.backward, [k], set(), set(), set(), set(), loop.climbs)
             for stores in loop.stores.values():
                 for where, index in stores:
                     (turn.own_set if where == "own" else turn.parent_set).add(index)
@@ -107,8 +120,12 @@ class Assembly:
         if index in self.recorder.totals:
             return _COMMON
         using = [t for t in self.turns if any(index in s for s in t.sets)]
+        if len(using) > 1 and any(t.climbs and index in t.parent_set for t in using):
+            raise NotRollableError("what goes from a column to the base is used in another loop")
         if len(using) == 1:
             turn = using[0]
+            if turn.climbs and index in turn.parent_set:
+                return _INWARD
             if not turn.backward and index not in turn.own_read | turn.parent_set:
                 return _OUTWARD
             if turn.backward and index in self.recorder.memory.zero:
@@ -119,7 +136,9 @@ class Assembly:
         """For each number of an array of the small model its link, and where it stands for a real one; 0 for the world."""
         shape, pitch = axes(self.small), [axes.pitch(self.model, k) for k in range(len(axes))]
         if len(axes.of_links) > 1:
-            raise NotRollableError("its result has rows and columns for all joints")
+            raise NotRollableError(
+                "it computes rows and columns for all joints without going through them column by column"
+            )
         owner = {}
         for k in axes.of_links:
             name = str(axes[k])
@@ -137,23 +156,21 @@ class Assembly:
 
     def rolled(self, result: Any) -> Rolled:
         end = len(self.turns)
-        for node, (i, place) in zip((self.graph.node_of(x) for x in result.reshape(-1)), self.output_place, strict=True):
-            t, owner = (end, i) if i == 0 or self.graph.ops[node] in _FREE else self.owner.get(node, (end, i))
-            if owner != i:
-                raise NotRollableError("a link's result was computed for another one")
-            self.out.setdefault((t, i), []).append((node, place))
-        last = [self._segment(end, 0, self.out[end, 0])] if (end, 0) in self.out else []
-        sweeps = []
+        last = self._results([self.graph.node_of(x) for x in result.reshape(-1)], result.shape)
+        steps: list[Step] = [self._segment(end, 0, last)] if last else []
         if any((end, i) in self.out for i in self.links):
-            if self.turns and not self.turns[-1].backward and len(self.recorder.loops) not in self.recorder.breaks:
+            if self.turns and self._can_be_finished(self.turns[-1]):
                 for i in self.links:  # what is left to do is done when a link has its last turn
                     self.out.setdefault((end - 1, i), []).extend(self.out.pop((end, i), []))
             else:
-                sweeps.append(Sweep(False, tuple(self._segment(end, i, self.out.get((end, i), [])) for i in self.links)))
-        for t in reversed(range(len(self.turns))):
+                steps.append(Sweep(False, tuple(self._segment(end, i, self.out.get((end, i), [])) for i in self.links)))
+        for t, turn in reversed([*enumerate(self.turns)]):
+            if turn.climbs:
+                steps.append(self._climb(t))
+                continue
             segments = tuple(self._segment(t, i, self._roots(t, i)) for i in self.links)
             if any(s.targets for s in segments):
-                sweeps.append(Sweep(self.turns[t].backward, segments))
+                steps.append(Sweep(turn.backward, segments))
         first = self._segment(-1, 0, [x for index, nodes in self.recorder.first.items() for x in self._first(index, nodes)])
         row = {i: r for r, i in enumerate(self.rows)}
         parent = [0, *(row[self.model.parent[i]] for i in self.rows[1:])]
@@ -172,9 +189,73 @@ class Assembly:
             parent=parent,
             starts=self._starts(),
             constants=constants,
-            steps=(first, *reversed(sweeps), *last),
+            steps=(first, *reversed(steps)),
             clears=self.clears,
         )
+
+    def _can_be_finished(self, turn: _Turn) -> bool:
+        """Whether a link may go on when its last turn is over: nobody waits for it, and it waits for no sum."""
+        return not (turn.backward or turn.climbs or len(self.recorder.loops) in self.recorder.breaks)
+
+    def _results(self, nodes: list[int], shape: tuple[int, ...]) -> list[tuple[int, Place]]:
+        """Finds out which turn writes what of the result; gives what is left for the world."""
+        end = len(self.turns)
+        if nodes and all(self.graph.ops[n] == "matrix" for n in nodes):
+            rows, columns = shape[-2:]
+            for k, n in enumerate(nodes[:: rows * columns]):
+                self.matrix[self.graph.args[n][0]] = k * prod(self.output(self.model)[-2:])
+            return []
+        last = []
+        for node, (i, place) in zip(nodes, self._places(self.output, "output", 0), strict=True):
+            t, owner = (end, i) if i == 0 or self.graph.ops[node] in _FREE else self.owner.get(node, (end, i))
+            if owner != i:
+                raise NotRollableError("a link's result was computed for another one")
+            if i == 0:
+                last.append((node, place))
+            else:
+                self.out.setdefault((t, i), []).append((node, place))
+        return last
+
+    def _climb(self, t: int) -> Climb:
+        """The loop over columns, and from each of them through the links that carry it."""
+        (loop,) = (self.recorder.loops[k] for k in self.turns[t].loops)
+        starts = [key for key in loop.span if not isinstance(key, int)]
+        a_link = {self.recorder.matrices[w.matrix] for written in loop.written.values() for w in written}
+        if len(a_link) != 1:
+            raise NotRollableError("it writes matrices of several kinds in one loop over columns")
+        axis = "v" if a_link == {None} else "inertias"
+        rows, kinds = [], []
+        kind_of = {i: k for k, members in enumerate(self.recorder.kinds) for i in members.links}
+        for r, i in enumerate(self.rows[1:], 1):
+            for k in range(len(part(self.model, axis, i))):
+                rows.append(r)
+                kinds.append(starts.index((kind_of[i] + 1, k)))
+        is_chain = all(self.model.parent[i] == i - 1 for i in self.rows[1:])
+        in_rows = {w.matrix for written in loop.written.values() for w in written if w.in_row}
+        self.clears = self.clears or not is_chain or len(in_rows) < len(self.recorder.matrices)
+        return Climb(
+            rows,
+            kinds,
+            tuple(self._segment(t, key[0], self._passed_on(t, key)) for key in starts if not isinstance(key, int)),
+            tuple(self._segment(t, i, self._passed_on(t, i)) for i in self.links),
+        )
+
+    def _passed_on(self, t: int, key: Key) -> list[tuple[int, Place]]:
+        """What a link's turn in a climb leaves behind: in its parent's memory, and in matrices."""
+        (loop,) = (self.recorder.loops[k] for k in self.turns[t].loops)
+        stores = loop.stores.get(key, {})
+        roots = [cell for (where, index), nodes in stores.items() for cell in self._cells(index, where, nodes)]
+        width = self.output(self.model)[-1]
+        for matrix, in_row, nodes in loop.written.get(key, []):
+            if matrix not in self.matrix:
+                continue
+            along, across = (1, width) if in_row else (width, 1)
+            table = self.starts.setdefault(("v", along), 1 + len(self.starts))
+            for r, node in enumerate(nodes):
+                roots.append((node, Place("output", self.matrix[matrix] + r * along, table, across)))
+        if len({place for _, place in roots}) < len(roots):
+            raise NotRollableError("it writes one number of a matrix twice")
+        return roots
 
     def _kinds(self, row: dict[int, int]) -> tuple[list[int], list[tuple[float, ...]]]:
         """The kind and the constants of each row."""
@@ -252,6 +333,8 @@ class Assembly:
     def _source(self, node: int, k: int, i: int) -> Place | None:
         """Where a value comes from that this segment does not compute."""
         op, args = self.graph.ops[node], self.graph.args[node]
+        if op == "column" and i == 0:
+            raise NotRollableError("it uses a link's number outside of loops")
         if op == "column":
             return Place("constant", self.columns[i].setdefault(node, len(self.columns[i])))
         if op == "input":

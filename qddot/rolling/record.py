@@ -1,68 +1,14 @@
-"""The algorithm run on one link of each kind, and a record of its loops and of what goes through memory."""
+"""A record of an algorithm's loops over the links, and of what goes through memory and into matrices."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from qddot.compiler.expr import Expr, Graph
+from qddot.compiler.expr import Graph
 from qddot.errors import NotRollableError
-from qddot.joint_space import PerLink, Total
-from qddot.model import Frame, Model
-from qddot.rolling.kinds import FIELDS, Kind, mapped, rebuilt, row_of
-from qddot.rotation import Rotation
-from qddot.scalars import Scalar, mark
-from qddot.spatial import Transform
-
-
-def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
-    """One link of each kind on the world, its numbers columns of the graph; the frame is on the last of them."""
-    tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
-    for links, _, _ in kinds:
-        numbers: list[list[float]] = []
-        for i in links:
-            numbers.append([])
-            mapped(row_of(model, i), numbers[-1].append, lambda *_: None)
-        columns = iter(np.array(numbers).T)
-
-        def column(x: float, columns: Any = columns) -> Any:
-            values = np.ascontiguousarray(next(columns))
-            return x if x in (0.0, 1.0, -1.0) else Expr(recorder.graph, recorder.graph.column(values))
-
-        for name, value in zip(FIELDS, mapped(row_of(model, links[0]), column, rebuilt), strict=True):
-            tables[name].append(value)
-    first = [0, *(kind.links[0] for kind in kinds)]
-    same = {
-        f.name: tuple(getattr(model, f.name)[i] for i in first)
-        for f in dataclasses.fields(Model)
-        if f.name in ("link_names", "joint_names", "limits", "actuated", "mimic")
-    }
-    own = {name: tuple(table) for name, table in tables.items()}
-    made = OneOfEach(
-        name=model.name,
-        parent=_Parents((-1, *(0 for _ in kinds))),
-        gravity=model.gravity,
-        friction_velocity=model.friction_velocity,
-        **same,
-        **own,
-    )
-    object.__setattr__(made, "recorder", recorder)
-    object.__setattr__(made, "total_mass", model.mass)
-    object.__setattr__(made, "the_frame", frame and frame._replace(link=len(kinds)))
-    return made
-
-
-class _Parents(tuple[int, ...]):
-    """The parents of links that stand for many: nobody may ask which they are."""
-
-    __slots__ = ()
-
-    def __getitem__(self, i: Any) -> Any:
-        raise NotRollableError("it looks at more of the tree than a link and its parent")
+from qddot.rolling.kinds import Kind
 
 
 class _Parent:
@@ -72,44 +18,7 @@ class _Parent:
         raise NotRollableError("it looks up what belongs to the parent in a plain list")
 
 
-_PARENT: Any = _Parent()
-
-
-class OneOfEach(Model):
-    """A model whose loops and quantities are recorded."""
-
-    recorder: Recorder
-    total_mass: Any
-    the_frame: Frame | None
-
-    @property
-    def mass(self) -> Any:
-        return self.total_mass
-
-    def frame(self, name: str) -> Frame:
-        if self.the_frame is None or name != self.the_frame.name:
-            raise NotRollableError(f"it looks for {name!r}")
-        return self.the_frame
-
-    def outward(self) -> Iterator[tuple[int, int]]:
-        return self.recorder.loop(range(1, len(self.parent)), False)
-
-    def inward(self) -> Iterator[tuple[int, int]]:
-        return self.recorder.loop(range(len(self.parent) - 1, 0, -1), True)
-
-    def ancestors(self, i: int) -> Iterator[int]:
-        raise NotRollableError("it goes from a link through all that carry it")
-
-    def carriers(self, i: int) -> Iterator[tuple[int, int]]:
-        if self.the_frame is None or self.recorder.link is not None:
-            raise NotRollableError("it goes from every link through all that carry it")
-        return self.inward()  # the links are those that carry the frame
-
-    def total(self, count: int = 1) -> Total:
-        return _Total(self.recorder, count)
-
-    def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
-        return tuple(_Quantity(self.recorder, len(self.parent), symbol) for symbol in symbols)
+PARENT: Any = _Parent()
 
 
 @dataclass
@@ -137,13 +46,29 @@ class Memory:
         return set(self.read), set(self.written), set(self.zero), {k: x.place for k, x in self.layout.items()}
 
 
+Key = int | tuple[int, int]  # a link whose turn it is, or a link and which of its columns is begun
+
+
+class Written(NamedTuple):
+    """What a turn leaves in a matrix: in a row or in a column of it, the freedoms of a link."""
+
+    matrix: int
+    in_row: bool
+    nodes: list[int]
+
+
 @dataclass
 class LoopRecord:
-    """One loop over the links: what was made for each, and what was written to memory."""
+    """One loop over the links, or one over columns and from each through the links that carry it.
+
+    What was made for each link, what was written to memory, and what to matrices.
+    """
 
     backward: bool
-    span: dict[int, tuple[int, int]] = field(default_factory=dict)  # the nodes made for a link
-    stores: dict[int, dict[tuple[str, int], list[int]]] = field(default_factory=dict)  # (own or parent, quantity): nodes
+    climbs: bool = False
+    span: dict[Key, tuple[int, int]] = field(default_factory=dict)  # the nodes made for a link
+    stores: dict[Key, dict[tuple[str, int], list[int]]] = field(default_factory=dict)  # (own or parent, quantity): nodes
+    written: dict[Key, list[Written]] = field(default_factory=dict)
 
     @property
     def given(self) -> set[int]:
@@ -158,8 +83,11 @@ class Recorder:
         self.graph, self.memory, self.kinds = graph, memory, kinds
         self.loops: list[LoopRecord] = []
         self.link: int | None = None  # the one whose turn it is, inside of a loop
+        self.turns = 0
+        self.key: Key = 0  # the same, and of which column
         self.visit = 0
         self.count = 0
+        self.matrices: list[int | None] = []  # how many columns a link has in them; None for those of joints
         self.first: dict[int, list[int]] = {}  # what the world has of a quantity
         self.totals: set[int] = set()  # quantities of all links together
         self.breaks: set[int] = set()  # loops before which such a one was read: they come after all earlier ones
@@ -172,155 +100,33 @@ class Recorder:
         record = LoopRecord(backward)
         self.loops.append(record)
         for i in links:
-            self.link, self.visit = i, self.visit + 1
-            begin = len(self.graph)
-            yield i, _PARENT
-            record.span[i] = (begin, len(self.graph))
-            self.link = None
+            yield from ((i, p) for p in self._turn(record, i, i))
 
+    def _turn(self, record: LoopRecord, i: int, key: Key) -> Iterator[Any]:
+        """One turn of a link, which may be taken while another one has its own."""
+        outer = self.link, self.key, self.visit
+        self.link, self.key, self.visit = i, key, self.turns + 1
+        self.turns += 1
+        begin = len(self.graph)
+        yield PARENT
+        record.span[key] = (begin, len(self.graph))
+        self.link, self.key, self.visit = outer
 
-class _Quantity(PerLink):
-    """One quantity of each link; what concerns the parent goes through memory."""
+    def columns(self, counts: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+        """The columns of a link of each kind."""
+        if self.link is not None:
+            raise NotRollableError("it has a loop over columns inside a loop over links")
+        record = LoopRecord(True, climbs=True)
+        self.loops.append(record)
+        for i, count in counts.items():
+            for k in range(count):
+                yield from ((i, p, k) for p in self._turn(record, i, (i, k)))
 
-    def __init__(self, recorder: Recorder, count: int, symbol: str) -> None:
-        super().__init__(count, symbol)
-        self._recorder, self._index = recorder, recorder.count
-        recorder.count += 1
-        self._current: dict[str, tuple[int, Any]] = {}
-        self._outside: set[int] = set()  # links whose value was set outside of loops
-
-    def __setitem__(self, i: Any, value: Any) -> None:
-        recorder, memory = self._recorder, self._recorder.memory
-        list.__setitem__(self, 0 if i is _PARENT else i, value)
-        if recorder.link is None:
-            self._outside.add(i)
-            if i == 0:
-                recorder.first[self._index] = self._nodes(value)
-                recorder.begins_with.setdefault(self._index, []).append(_is_nothing(value))
-            return
-        if i not in (_PARENT, recorder.link):
-            raise NotRollableError(f"it sets {self._symbol!r} of a link that is neither the loop's nor its parent")
-        where = "own" if i == recorder.link else "parent"
-        self._outside.discard(i)
-        if where == "parent":
-            memory.written.add(self._index)
-        else:
-            recorder.begins_with.setdefault(self._index, []).append(_is_nothing(value))
-        if where == "parent" or self._index in memory.read | memory.written:
-            nodes = self._nodes(value)
-            if where == "parent" or self._index not in memory.zero:
-                recorder.loops[-1].stores.setdefault(recorder.link, {})[where, self._index] = nodes
-        self._current[where] = (recorder.visit, value)
-        mark(value, self._symbol, recorder.link)
-
-    def __getitem__(self, i: Any) -> Any:
-        recorder, memory = self._recorder, self._recorder.memory
-        if recorder.link is None or not (i is _PARENT or isinstance(i, int)):
-            if self._index in memory.written and any(self._index in r.given for r in recorder.loops):
-                raise NotRollableError(f"it reads {self._symbol!r} outside of loops after links have changed it")
-            return list.__getitem__(self, i)
-        if i not in (_PARENT, recorder.link):
-            raise NotRollableError(f"it reads {self._symbol!r} of a link that is neither the loop's nor its parent")
-        where = "own" if i == recorder.link else "parent"
-        if where == "own" and self._index not in memory.written:
-            return list.__getitem__(self, i)
-        if where == "parent":
-            memory.read.add(self._index)
-        visit, value = self._current.get(where, (0, None))
-        if visit != recorder.visit:
-            kind = recorder.kinds[recorder.link - 1]
-            nothing_yet = self._index in memory.zero and (kind.is_leaf if where == "own" else kind.is_last)
-            example = list.__getitem__(self, 0 if where == "parent" else i)
-            if example is None and self._index in recorder.seen:
-                example = recorder.seen[self._index][-1]  # what another link was given
-            if where == "own" and i in self._outside:
-                if kind.is_leaf:
-                    return example  # nothing that it carries has changed it
-                if not _is_nothing(example):
-                    raise NotRollableError(f"it sets {self._symbol!r} of a link outside of loops")
-            value = dense(example, lambda _: 0.0) if nothing_yet else self._loaded(where, example)
-            self._current[where] = (recorder.visit, value)
-        return value
-
-    def _nodes(self, value: Any) -> list[int]:
-        numbers: list[Any] = []
-        dense(value, numbers.append)
-        self._recorder.seen.setdefault(self._index, []).append(value)
-        return [self._recorder.graph.node_of(x) for x in numbers]
-
-    def _loaded(self, where: str, example: Any) -> Any:
-        graph = self._recorder.graph
-        layout = self._recorder.memory.layout.get(self._index) or layout_of([example])
-        cells = {p: Expr(graph, graph.effect("cell", where, self._index, p)) for p in sorted(set(layout.place))}
-        places = iter(layout.place)
-        return dense(layout.form, lambda _: cells[next(places)])
-
-
-class _Total(Total):
-    """A sum over all links: one place in memory that they have in common."""
-
-    def __init__(self, recorder: Recorder, count: int) -> None:
-        super().__init__(count)
-        self._recorder, self._index, self._visit = recorder, recorder.count, 0
-        recorder.count += 1
-        recorder.totals.add(self._index)
-        recorder.memory.read.add(self._index)
-        recorder.seen[self._index] = [(0.0,) * count]
-        recorder.first[self._index] = [recorder.graph.const(0.0)] * count
-
-    def add(self, *numbers: Scalar) -> None:
-        recorder = self._recorder
-        if recorder.link is None:
-            raise NotRollableError("it adds to a sum over all links outside of loops")
-        if self._visit != recorder.visit:
-            self._visit, self._sum = recorder.visit, self._loaded()
-        super().add(*numbers)
-        nodes = [recorder.graph.node_of(x) for x in self._sum]
-        recorder.loops[-1].stores.setdefault(recorder.link, {})["own", self._index] = nodes
-
-    @property
-    def sums(self) -> tuple[Scalar, ...]:
-        if self._recorder.link is not None:
-            raise NotRollableError("it reads a sum over all links before all have been met")
-        self._recorder.breaks.add(len(self._recorder.loops))
-        return tuple(self._loaded())
-
-    def _loaded(self) -> list[Scalar]:
-        graph = self._recorder.graph
-        return [Expr(graph, graph.effect("cell", "own", self._index, k)) for k in range(len(self._sum))]
-
-
-def dense(value: Any, number: Callable[[Any], Any]) -> Any:
-    """A value with each of its numbers replaced, and with no zeros that it knows of."""
-    if isinstance(value, Transform):
-        return Transform(Rotation(dense(value.R.rows, number)), dense(value.p, number))
-    if isinstance(value, tuple):
-        parts = [dense(x, number) for x in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if isinstance(value, int | float | Expr | np.floating):
-        return number(value)
-    raise NotRollableError(f"a {type(value).__name__} of the parent is used, which cannot be kept in memory")
-
-
-def _is_nothing(value: Any) -> bool:
-    numbers: list[Any] = []
-    try:
-        dense(value, numbers.append)
-    except NotRollableError:
-        return False
-    return all(not isinstance(x, Expr) and x == 0.0 for x in numbers)
-
-
-def layout_of(values: list[Any]) -> Layout:
-    """Numbers that are the same one in every value share a place: a symmetric matrix has six."""
-    columns = []
-    for value in values:
-        keys: list[Any] = []
-        dense(value, keys.append)
-        columns.append([x.node if isinstance(x, Expr) else ("number", float(x)) for x in keys])
-    if len({len(keys) for keys in columns}) != 1:
-        raise NotRollableError("a quantity has another form in another place")
-    places: dict[Any, int] = {}
-    alone = len(values) == 1  # one value does not tell what is the same by chance
-    rows = list(zip(*columns, strict=True))
-    return Layout(values[-1], [places.setdefault((k, row) if alone else row, len(places)) for k, row in enumerate(rows)])
+    def climb(self, links: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """From a column's link through those that carry it: a link of each kind, the same for all columns."""
+        record = self.loops[-1]
+        if self.link is None or not record.climbs:
+            raise NotRollableError("it goes from every link through all that carry it")
+        if not any(i in record.span for i in links):
+            for i in links:
+                yield from ((i, p) for p in self._turn(record, i, i))

@@ -15,7 +15,9 @@ from qddot.errors import NotRollableError
 from qddot.model import Frame, Model
 from qddot.rolling.assembly import Assembly
 from qddot.rolling.kinds import kinds_of
-from qddot.rolling.record import Memory, Recorder, layout_of, one_of_each
+from qddot.rolling.one_of_each import one_of_each
+from qddot.rolling.quantities import layout_of
+from qddot.rolling.record import Memory, Recorder
 
 MOST_KINDS = 64
 _PASSES = 8  # what is known of memory grows with each; a few are enough

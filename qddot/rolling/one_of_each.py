@@ -1,0 +1,109 @@
+"""The model that an algorithm is recorded on: one link of each kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from qddot.compiler.expr import Expr
+from qddot.errors import NotRollableError
+from qddot.joint_space import JointMatrix, PerLink, Total
+from qddot.model import Frame, Model
+from qddot.rolling.kinds import FIELDS, Kind, mapped, rebuilt, row_of
+from qddot.rolling.quantities import Matrix, Quantity, SumOfLinks
+from qddot.rolling.record import PARENT, Recorder
+
+
+def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
+    """One link of each kind on the world, its numbers columns of the graph; the frame is on the last of them."""
+    tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
+    for links, _, _ in kinds:
+        numbers: list[list[float]] = []
+        for i in links:
+            numbers.append([])
+            mapped(row_of(model, i), numbers[-1].append, lambda *_: None)
+        columns = iter(np.array(numbers).T)
+
+        def column(x: float, columns: Any = columns) -> Any:
+            values = np.ascontiguousarray(next(columns))
+            return x if x in (0.0, 1.0, -1.0) else Expr(recorder.graph, recorder.graph.column(values))
+
+        for name, value in zip(FIELDS, mapped(row_of(model, links[0]), column, rebuilt), strict=True):
+            tables[name].append(value)
+    first = [0, *(kind.links[0] for kind in kinds)]
+    same = {
+        f.name: tuple(getattr(model, f.name)[i] for i in first)
+        for f in dataclasses.fields(Model)
+        if f.name in ("link_names", "joint_names", "limits", "actuated", "mimic")
+    }
+    own = {name: tuple(table) for name, table in tables.items()}
+    made = OneOfEach(
+        name=model.name,
+        parent=_Parents((-1, *(0 for _ in kinds))),
+        gravity=model.gravity,
+        friction_velocity=model.friction_velocity,
+        **same,
+        **own,
+    )
+    object.__setattr__(made, "recorder", recorder)
+    object.__setattr__(made, "total_mass", model.mass)
+    object.__setattr__(made, "the_frame", frame and frame._replace(link=len(kinds)))
+    return made
+
+
+class _Parents(tuple[int, ...]):
+    """The parents of links that stand for many: nobody may ask which they are."""
+
+    __slots__ = ()
+
+    def __getitem__(self, i: Any) -> Any:
+        raise NotRollableError("it looks at more of the tree than a link and its parent")
+
+
+class OneOfEach(Model):
+    """A model whose loops and quantities are recorded."""
+
+    recorder: Recorder
+    total_mass: Any
+    the_frame: Frame | None
+
+    @property
+    def mass(self) -> Any:
+        return self.total_mass
+
+    def frame(self, name: str) -> Frame:
+        if self.the_frame is None or name != self.the_frame.name:
+            raise NotRollableError(f"it looks for {name!r}")
+        return self.the_frame
+
+    def outward(self) -> Iterator[tuple[int, int]]:
+        return self.recorder.loop(range(1, len(self.parent)), False)
+
+    def inward(self) -> Iterator[tuple[int, int]]:
+        return self.recorder.loop(range(len(self.parent) - 1, 0, -1), True)
+
+    def ancestors(self, i: int) -> Iterator[int]:
+        raise NotRollableError("it goes from a link through all that carry it")
+
+    def carriers(self, i: Any) -> Iterator[tuple[int, int]]:
+        if i is PARENT:
+            return self.recorder.climb(range(1, len(self.parent)))
+        if self.the_frame is None or self.recorder.link is not None:
+            raise NotRollableError("it goes from a link through all that carry it")
+        return self.inward()  # the links are those that carry the frame
+
+    def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
+        counts = {i: self.joint[i].nv if a_link is None else a_link for i in range(1, len(self.parent))}
+        return self.recorder.columns(counts)
+
+    def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
+        return Matrix(self.recorder, self.slots, self.nv, symbol, a_link)
+
+    def total(self, count: int = 1) -> Total:
+        return SumOfLinks(self.recorder, count)
+
+    def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
+        return tuple(Quantity(self.recorder, len(self.parent), symbol) for symbol in symbols)
