@@ -43,7 +43,7 @@ from qddot.spatial import Inertia, Transform
 if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
     from qddot.compiler.expr import Graph
     from qddot.compiler.program import Program
-    from qddot.compiler.rolled import Rolled
+    from qddot.compiler.rolled import Rolled, Segment
 
 Algorithm = Callable[..., Any]
 
@@ -387,10 +387,15 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
 
 
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:
-    """The same for rolled code; formulations that cannot be rolled are passed over."""
-    candidates = (lookup(name, method)[0].auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    found, error = [], NotRollableError("there is no formulation")
-    for m in candidates:
+    """The same for rolled code; formulations that cannot be rolled are passed over, where none is left for all others."""
+    function, own, _ = lookup(name, method)
+    likely = (function.auto if method == "auto" else ()) or (own,)
+    others = [m for m in function.methods if m not in likely] if method == "auto" else []
+    found: list[tuple[Rolled, str]] = []
+    error = NotRollableError("there is no formulation")
+    for m in (*likely, *others):
+        if found and m in others:
+            break
         try:
             found.append((rolled(model, name, m, **needs), m))
         except NotRollableError as e:
@@ -435,7 +440,7 @@ def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
 
 def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     """The same for rolled code: the operations of each loop for one link of each kind, and those of all links together."""
-    from qddot.compiler.rolled import Climb, Segment
+    from qddot.compiler.rolled import Climb
 
     program = rolled(model, name, method, **needs)
     rows: dict[str, Counter[str]] = {}
@@ -445,8 +450,7 @@ def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) 
         rows[f"{loop}  {first}{more}"] = Counter(segment.program.count())
 
     of_kind = [[i for i in range(1, len(program.kind)) if program.kind[i] == k] for k in range(max(program.kind) + 1)]
-    loops = (step for step in program.steps if not isinstance(step, Segment))
-    for k, step in enumerate(loops, 1):
+    for k, step in enumerate(program.loops, 1):
         if isinstance(step, Climb):
             for n, segment in enumerate(step.starts):
                 tell(f"loop {k} columns", [i for i, kind in zip(step.rows, step.kinds, strict=True) if kind == n], segment)

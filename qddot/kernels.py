@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
     from qddot.compiler.rolled import Rolled
 
 MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
+_MOST_NUMBERS = 20_000  # of a result that takes some ten instructions each: more are not tried as straight-line code
 LONG = 80  # links above which code keeps its loops (docs/decisions/0007)
 _ALIKE = 4  # links of a kind, on average, that make it worth while
 
@@ -94,21 +95,35 @@ def _chosen(
 ) -> tuple[dict[str, Any], Program | Rolled]:
     """The program to compile, and what is to be known of it."""
     from qddot.compiler import rolled as rolling
-    from qddot.compiler.fuse import fused
 
-    why = ""
+    why, spare = "", None
     if form == "rolled" or (form == "auto" and model.n_links > LONG):
         try:
             loops, formulation = cheapest_rolled(model, name, method, **needs)
             if form == "auto" and model.n_links < _ALIKE * len(set(loops.kind)):
                 raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
-            count = program.instructions()
-            return {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+            facts = {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": program.instructions()}
+            if form == "rolled" or not loops.repeats or loops.n_outputs > _MOST_NUMBERS:
+                return facts, program
+            spare = facts, program  # it computes again for each column what straight-line code has once
         except NotRollableError as error:
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
+    try:
+        return _straight_line(model, name, method, needs, why)
+    except KernelTooLargeError:
+        if spare is None:
+            raise
+        return spare
+
+
+def _straight_line(
+    model: Model, name: str, method: str, needs: Mapping[str, Any], why: str
+) -> tuple[dict[str, Any], Program | Rolled]:
+    from qddot.compiler.fuse import fused
+
     plain, method, sums = cheapest(model, name, method, **needs)
     line = fused(plain)
     count = len(line.nodes())

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qddot.blocks import Motions, Vector
 from qddot.errors import Finding, InputError, unknown
@@ -202,6 +203,11 @@ class Model:
 
     def joint_columns(self, symbol: str) -> JointColumns:
         return JointColumns(self.slots, self.nv, symbol)
+
+    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
+        """The matrix of a linear function of a vector over the freedoms: its columns are what unit vectors give."""
+        columns = [function(unit) for unit in np.eye(self.nv)]
+        return np.stack(np.broadcast_arrays(*columns), axis=-1) if columns else np.zeros((0, 0))
 
     def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
         """A place for each of the named quantities, a link each, the world's included."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms import articulated_coupled
@@ -157,16 +156,17 @@ def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
         return articulated_coupled.mass_matrix_inverse(model, q)
     T, S = model.transforms(q), model.axes(q)
     inertias = articulated_inertias(model, T, S)
-    columns = [accelerations_from_rest(model, T, S, inertias, unit) for unit in np.eye(model.nv)]
-    return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(q)[:-1], 0, 0))
+    return model.by_columns(lambda unit: accelerations_from_rest(model, T, S, inertias, unit))
 
 
 def accelerations_from_rest(model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any) -> NDArray[Any]:
     """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
     _, U, Psi = inertias
     tau, a = model.velocities(tau), model.joint_vector("a")
-    B, (Vdot,) = [-1.0 * F for F in model.external(None)], model.per_link("Vdot")
-    Vdot[0] = zero_motion()
+    B, Vdot = model.per_link("B", "Vdot")
+    B[0], Vdot[0] = zero_force(), zero_motion()
+    for i, _ in model.outward():
+        B[i] = zero_force()
     for i, p in model.inward():
         through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]
         beta = U[i] @ (Psi[i] @ through)

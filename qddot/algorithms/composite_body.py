@@ -73,5 +73,4 @@ def mass_matrix_by_columns(model: Model, q: Any) -> NDArray[Any]:
     """M δ_i = D(q, 0, δ_i) - D(q, 0, 0), a column each.   Featherstone & Orin 3.2; Walker & Orin, method 1."""
     rest = np.zeros(model.nv)
     still = rigid_body_forces(model, q, rest, rest)
-    columns = [rigid_body_forces(model, q, rest, delta) - still for delta in np.eye(model.nv)]
-    return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(q)[:-1], 0, 0))
+    return model.by_columns(lambda delta: rigid_body_forces(model, q, rest, delta) - still)

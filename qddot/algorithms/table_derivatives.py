@@ -17,8 +17,9 @@ Cost: O(n) for each p. For all p = q, v, a at once `derivatives` counts less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ from numpy.typing import NDArray
 from qddot.algorithms import articulated_body
 from qddot.algorithms.articulated_body import articulated_inertias
 from qddot.algorithms.factorization import mass_matrix_inverse, rows_of
-from qddot.algorithms.passive import passive_derivatives, passive_forces
-from qddot.blocks import Forces, Matrix, Motions, Vector, apply
+from qddot.algorithms.passive import joint_derivatives, passive_forces
+from qddot.blocks import Forces, Matrix, Motions, Vector, apply, sum_motions
 from qddot.joint_space import PerLink
 from qddot.model import Model
 from qddot.rotation import mat_add, mat_mat, mat_sub, outer, skew, symmetric, transpose
@@ -84,54 +85,65 @@ def _nothing(model: Model) -> Change:
     )
 
 
-def _joints_of(model: Model, k: int) -> list[tuple[int, int, float]]:
-    """(link, its freedom, factor) of the joints that freedom k of v moves: several where others follow it."""
-    own = ((i, model.slots[i]) for i, _ in model.outward())
-    return [(i, k - s.v.start, 1.0 if s.factor is None else s.factor) for i, s in own if s.v.start <= k < s.v.stop]
+def along_coordinates(model: Model, q: Any, v: Any, e: Any) -> Change:
+    """p moves q along e, in the tangent space: ∂h_i/∂p is S_i e_i, Kim (90), and zero where e has no part, (91)."""
+    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
+    for i, d in _parts(model, e):
+        joint, n = model.joint[i], range(model.joint[i].nv)
+        change.h[i] = joint.S(x[i]) @ d
+        slopes = [joint.S_slope(x[i], j) for j in n]
+        change.S[i] = Motions(sum_motions(d[j] * slopes[j][k] for j in n) for k in n)
+        change.Sdot_v[i] = sum_motions(d[j] * joint.bias_slope(x[i], u[i], j) for j in n)
+    change.passive = _passive(model, x, u, e, 0)
+    return change
 
 
-def _unit(n: int, k: int, x: Scalar) -> Vector:
-    return Vector(x if j == k else 0.0 for j in range(n))
+def along_velocities(model: Model, q: Any, v: Any, e: Any) -> Change:
+    """p changes q̇ along e."""
+    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
+    for i, d in _parts(model, e):
+        joint, n = model.joint[i], range(model.joint[i].nv)
+        change.v[i] = d
+        rates = joint.S_dot(x[i], u[i])
+        change.Sdot_v[i] = sum_motions(d[j] * (joint.S_slope(x[i], j) @ u[i] + rates[j]) for j in n)
+    change.passive = _passive(model, x, u, e, 1)
+    return change
+
+
+def along_accelerations(model: Model, e: Any) -> Change:
+    """p changes q̈ along e."""
+    change = _nothing(model)
+    for i, d in _parts(model, e):
+        change.a[i] = d
+    return change
+
+
+def along_forces(model: Model, e: Any) -> Change:
+    """p changes τ along e."""
+    change = _nothing(model)
+    for i, d in _parts(model, e):
+        change.tau[i] = d if model.mimic[i] is None else change.tau[i]
+    return change
 
 
 def by_coordinate(model: Model, q: Any, v: Any, k: int) -> Change:
-    """p = q^k in the tangent space: ∂h_i/∂p is the joint's own column of S, Kim (90), and zero elsewhere, (91)."""
-    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
-    for i, j, factor in _joints_of(model, k):
-        joint = model.joint[i]
-        change.h[i] = factor * joint.S(x[i])[j]
-        change.S[i] = Motions(factor * s for s in joint.S_slope(x[i], j))
-        change.Sdot_v[i] = factor * joint.bias_slope(x[i], u[i], j)
-    change.passive = _column(model, passive_derivatives(model, q, v)[0], k)
-    return change
+    """p = q^k in the tangent space."""
+    return along_coordinates(model, q, v, np.eye(model.nv)[k])
 
 
 def by_velocity(model: Model, q: Any, v: Any, k: int) -> Change:
     """p = q̇^k."""
-    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
-    for i, j, factor in _joints_of(model, k):
-        joint = model.joint[i]
-        change.v[i] = _unit(joint.nv, j, factor)
-        change.Sdot_v[i] = factor * (joint.S_slope(x[i], j) @ u[i] + joint.S_dot(x[i], u[i])[j])
-    change.passive = _column(model, passive_derivatives(model, q, v)[1], k)
-    return change
+    return along_velocities(model, q, v, np.eye(model.nv)[k])
 
 
 def by_acceleration(model: Model, k: int) -> Change:
     """p = q̈^k."""
-    change = _nothing(model)
-    for i, j, factor in _joints_of(model, k):
-        change.a[i] = _unit(model.joint[i].nv, j, factor)
-    return change
+    return along_accelerations(model, np.eye(model.nv)[k])
 
 
 def by_force(model: Model, k: int) -> Change:
     """p = τ^k."""
-    change = _nothing(model)
-    for i, j, _ in _joints_of(model, k):
-        if model.mimic[i] is None:
-            change.tau[i] = _unit(model.joint[i].nv, j, 1.0)
-    return change
+    return along_forces(model, np.eye(model.nv)[k])
 
 
 def by_inertia(model: Model, i: int, unit: Inertia) -> Change:
@@ -155,11 +167,21 @@ def by_gravity(model: Model, g: Sequence[Scalar]) -> Change:
     return change
 
 
-def _column(model: Model, matrix: NDArray[Any], k: int) -> list[Vector]:
-    """A column over the freedoms, joint by joint; none for those that follow another."""
-    x = split(matrix[..., :, k])
-    own = [i > 0 and model.mimic[i] is None for i in range(len(model.parent))]
-    return [Vector(x[model.slots[i].v]) if own[i] else Vector((0.0,) * joint.nv) for i, joint in enumerate(model.joint)]
+def _parts(model: Model, e: Any) -> Iterator[tuple[int, Vector]]:
+    """(link, e_i) of the joints that a direction over the freedoms has to do with."""
+    parts = model.velocities(e)
+    return ((i, parts[i]) for i, _ in model.outward() if not all(isinstance(x, float) and x == 0.0 for x in parts[i]))
+
+
+def _passive(model: Model, x: Any, u: Any, e: Any, which: int) -> list[Vector]:
+    """What passive forces change by, joint by joint; none for those that follow another."""
+    total = model.joint_vector("passive")
+    for i, d in _parts(model, e):
+        columns = [joint_derivatives(model, i, x[i], u[i], k)[which] for k in range(len(d))]
+        total[i] = reduce(Vector.__add__, (d[k] * column for k, column in enumerate(columns)))
+    found = split(total.stack())
+    own = [i > 0 and model.mimic[i] is None for i in range(len(model.mimic))]
+    return [Vector(found[s.v]) if own[i] else Vector((0.0,) * model.joint[i].nv) for i, s in enumerate(model.slots)]
 
 
 # ---- Table 5 -------------------------------------------------------------------------------------------------------------
@@ -194,9 +216,9 @@ def inverse_dynamics_derivative(model: Model, q: Any, v: Any, a: Any, change: Ch
 def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
     """∂τ/∂q, ∂τ/∂v and ∂τ/∂a by Table 5, a column after the other: (3, nv, nv)."""
     kinds = (
-        lambda k: by_coordinate(model, q, v, k),
-        lambda k: by_velocity(model, q, v, k),
-        lambda k: by_acceleration(model, k),
+        lambda e: along_coordinates(model, q, v, e),
+        lambda e: along_velocities(model, q, v, e),
+        lambda e: along_accelerations(model, e),
     )
     return _all_columns(model, kinds, lambda change: inverse_dynamics_derivative(model, q, v, a, change))
 
@@ -291,19 +313,16 @@ def _through_the_inverse(model: Model, q: Any, v: Any, tau: Any, change: Change)
 def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
     """∂q̈/∂q, ∂q̈/∂v and ∂q̈/∂τ by Table 6, a column after the other: (3, nv, nv)."""
     kinds = (
-        lambda k: by_coordinate(model, q, v, k),
-        lambda k: by_velocity(model, q, v, k),
-        lambda k: by_force(model, k),
+        lambda e: along_coordinates(model, q, v, e),
+        lambda e: along_velocities(model, q, v, e),
+        lambda e: along_forces(model, e),
     )
     return _all_columns(model, kinds, lambda change: forward_dynamics_derivative(model, q, v, tau, change))
 
 
 def _all_columns(model: Model, kinds: Sequence[Any], slope: Any) -> NDArray[Any]:
     """A matrix for each kind of p, a column for each freedom."""
-    matrices = []
-    for kind in kinds:
-        columns = [slope(kind(k)) for k in range(model.nv)]
-        matrices.append(np.stack(np.broadcast_arrays(*columns), axis=-1))
+    matrices = [model.by_columns(lambda e, kind=kind: slope(kind(e))) for kind in kinds]  # type: ignore[misc]
     return np.stack(np.broadcast_arrays(*matrices), axis=-3)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import pack
 from typing import Any
 
 from qddot.compiler.ops import LEAVES
-from qddot.compiler.rolled import Climb, Place, Rolled, Segment, Sweep
+from qddot.compiler.rolled import Climb, Columns, Place, Rolled, Segment, Step, Sweep
 
 _FIRST = 3  # a row's integers: kind, first constant, parent, own shelves, parent's shelves, starts
 
@@ -24,7 +25,7 @@ def data(rolled: Rolled, T: str) -> str:
         integers += _integers(rolled, i, len(numbers))
         numbers += constants
     floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
-    climbs = {s: step for s, step in enumerate(rolled.steps) if isinstance(step, Climb)}
+    climbs = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, Climb)}
     pairs = {s: [x for pair in zip(step.rows, step.kinds, strict=True) for x in pair] for s, step in climbs.items()}
     tables = {"rows": integers, **{f"climb{s}": row_and_kind for s, row_and_kind in pairs.items()}}
     return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
@@ -38,12 +39,22 @@ def _bytes(name: str, content: bytes) -> str:
 def functions(core: Any, rolled: Rolled) -> list[str]:
     """The segments, and `core(in, out, work, env, count)` for one block of lanes; `count` is always one."""
     text = []
-    for s, step in enumerate(rolled.steps):
+    for s, step in _labelled(rolled.steps):
+        if isinstance(step, Columns):
+            continue
         for k, segment in enumerate((step,) if isinstance(step, Segment) else step.segments):
             text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
         for k, segment in enumerate(step.starts if isinstance(step, Climb) else ()):
             text.append(_segment(core, rolled, f"start{core.lanes}_{s}_{k}", segment))
     return [*text, _driver(core, rolled)]
+
+
+def _labelled(steps: tuple[Step, ...], before: str = "") -> Iterator[tuple[str, Step]]:
+    """All steps, those inside of others too, with a label each."""
+    for k, step in enumerate(steps):
+        yield f"{before}{k}", step
+        if isinstance(step, Columns):
+            yield from _labelled(step.steps, f"{before}{k}_")
 
 
 def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
@@ -66,6 +77,7 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
             "own": _FIRST + place.table,
             "parent": _FIRST + areas + place.table,
             "input": _FIRST + 2 * areas + place.table,
+            "unit": _FIRST + 2 * areas + place.table,
             "output": _FIRST + 2 * areas + place.table,
         }[place.where]
         name = bases[key] = f"%{place.where}{key[1]}_{key[2]}"
@@ -75,6 +87,8 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
             lines.append(f"  {name}.m = mul i64 {name}.i, {rolled.slots[place.table]}")
             lines.append(f"  {name}.o = add i64 {name}.m, {first[place.table]}")
             lines.append(f"  {name} = getelementptr {V}, ptr %work, i64 {name}.o")
+        elif place.where == "unit":  # which of the row's own numbers is 1
+            lines.append(f"  {name} = sub i64 %column, {name}.i")
         else:
             kind, source = {"constant": (core.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
             lines.append(f"  {name}.c = mul i64 %column, {place.pitch}")
@@ -93,6 +107,11 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
             return str(core.const(graph.args[n][0]))
         if n not in names:  # an input of the segment
             place = segment.sources[graph.args[n][0]]
+            names[n] = f"%i{n}"
+            if place.where == "unit":
+                lines.append(f"  %i{n}.is = icmp eq i64 {base(place)}, {place.number}")
+                lines.append(f"  %i{n} = select i1 %i{n}.is, {V} {core.const(1.0)}, {V} {core.const(0.0)}")
+                return names[n]
             where = pointer(place, f"i{n}")
             if place.where != "constant":
                 lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}")
@@ -103,7 +122,6 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
                 lines.append(f"  %i{n}.v = insertelement {V} poison, {core.T} %i{n}.1, i32 0")
                 mask = f"<{core.lanes} x i32> zeroinitializer"
                 lines.append(f"  %i{n} = shufflevector {V} %i{n}.v, {V} poison, {mask}")
-            names[n] = f"%i{n}"
         return names[n]
 
     for n in program.nodes():
@@ -129,18 +147,48 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
 def _driver(core: Any, rolled: Rolled) -> str:
     L = core.lanes
     lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
-    for s, step in enumerate(rolled.steps):
-        if isinstance(step, Segment):
-            lines.append(_call(f"segment{L}_{s}_0", "@rows"))
-        elif len(rolled.kind) > 1:
-            lines += _sweep(rolled, L, s, step) if isinstance(step, Sweep) else _climb(rolled, L, s, step)
+    lines += _steps(rolled, L, rolled.steps)
     ahead = ", ptr %ahead, i64 %step" if core.ahead else ""
     parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
 
-def _call(name: str, row: str, column: str = "0") -> str:
+def _steps(rolled: Rolled, L: int, steps: tuple[Step, ...], before: str = "", column: str = "0") -> list[str]:
+    lines: list[str] = []
+    for k, step in enumerate(steps):
+        s = f"{before}{k}"
+        if isinstance(step, Segment):
+            lines.append(_call(f"segment{L}_{s}_0", "@rows", column))
+        elif len(rolled.kind) == 1:
+            continue
+        elif isinstance(step, Sweep):
+            lines += _sweep(rolled, L, s, step, column)
+        elif isinstance(step, Climb):
+            lines += _climb(rolled, L, s, step)
+        else:
+            lines += _each_column(s, step.count, _steps(rolled, L, step.steps, f"{s}_", f"%c{s}"))
+    return lines
+
+
+def _each_column(s: str, count: int, body: list[str]) -> list[str]:
+    return [
+        f"  br label %before{s}",
+        f"before{s}:",
+        f"  br label %column{s}",
+        f"column{s}:",
+        f"  %c{s} = phi i64 [ 0, %before{s} ], [ %c1{s}, %top{s} ]",
+        *body,
+        f"  br label %top{s}",
+        f"top{s}:",
+        f"  %c1{s} = add i64 %c{s}, 1",
+        f"  %more{s} = icmp ult i64 %c1{s}, {count}",
+        f"  br i1 %more{s}, label %column{s}, label %done{s}",
+        f"done{s}:",
+    ]
+
+
+def _call(name: str, row: str, column: str) -> str:
     return f"  call void @{name}(ptr %in, ptr %out, ptr %work, ptr {row}, i64 {column}, ptr %env)"
 
 
@@ -159,10 +207,10 @@ def _row(rolled: Rolled, number: str, name: str) -> list[str]:
     return [f"  %at.{name} = mul i64 {number}, {width}", f"  %{name} = getelementptr i64, ptr @rows, i64 %at.{name}"]
 
 
-def _sweep(rolled: Rolled, L: int, s: int, sweep: Sweep) -> list[str]:
+def _sweep(rolled: Rolled, L: int, s: str, sweep: Sweep, column: str) -> list[str]:
     rows = len(rolled.kind)
     begin, end, step = (rows - 1, 0, -1) if sweep.backward else (1, rows, 1)
-    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}") for k in range(len(sweep.segments))]
+    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", column) for k in range(len(sweep.segments))]
     return [
         f"  br label %before{s}",
         f"before{s}:",
@@ -180,7 +228,7 @@ def _sweep(rolled: Rolled, L: int, s: int, sweep: Sweep) -> list[str]:
     ]
 
 
-def _climb(rolled: Rolled, L: int, s: int, climb: Climb) -> list[str]:
+def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
     starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%c{s}") for k in range(len(climb.starts))]
     calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%c{s}") for k in range(len(climb.segments))]
     return [

@@ -6,12 +6,13 @@ areas a shelf with so many slots. Rows may share a shelf where they do not need 
 rows from 1 on, in order or backwards, and runs the segment of the row's kind: straight-line code whose inputs come from
 `sources` and whose outputs go to `targets`; all is read before anything is written. Before, between and after sweeps
 there may be segments of row 0. A climb is done for each column of a matrix: a segment for the row that the column belongs
-to, then one for its parent, and so on up to row 0, which has none.
+to, then one for its parent, and so on up to row 0, which has none. Steps may also be repeated as they are for each column.
 
 | place           | meaning                                                                  |
 |-----------------|--------------------------------------------------------------------------|
 | input           | inputs, at `number` + starts[table][row]                                 |
-| output          | outputs, the same, + `pitch` times the column of a climb                 |
+| output          | outputs, the same, + `pitch` times the number of the column              |
+| unit            | 1 if `number` + starts[table][row] is the number of the column, else 0   |
 | constant        | a constant of the row                                                    |
 | own, parent     | slot `number` of the row's shelf, or of its parent's, in area `table`    |
 """
@@ -65,7 +66,15 @@ class Climb:
     segments: tuple[Segment, ...]
 
 
-Step = Segment | Sweep | Climb
+@dataclass(frozen=True)
+class Columns:
+    """Steps that are done for each of so many columns."""
+
+    count: int
+    steps: tuple[Step, ...]
+
+
+Step = Segment | Sweep | Climb | Columns
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,26 @@ class Rolled:
     clears: bool = False  # whether the outputs are zero where nothing is written
 
     @property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        return tuple(step for step in self.steps if isinstance(step, Sweep))
+    def loops(self) -> list[Sweep | Climb]:
+        """The loops over rows, in order; those that are repeated for each column too."""
+        steps = [x for step in self.steps for x in (step.steps if isinstance(step, Columns) else (step,))]
+        return [step for step in steps if isinstance(step, Sweep | Climb)]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether there are steps that are done for each column."""
+        return any(isinstance(step, Columns) for step in self.steps)
 
     def executed(self) -> Iterator[tuple[Segment, int]]:
         """All segments, and how often each runs."""
+        return self._executed(self.steps)
+
+    def _executed(self, steps: tuple[Step, ...]) -> Iterator[tuple[Segment, int]]:
         rows = Counter(self.kind[1:])
-        for step in self.steps:
+        for step in steps:
+            if isinstance(step, Columns):
+                yield from ((segment, step.count * times) for segment, times in self._executed(step.steps))
+                continue
             if isinstance(step, Segment):
                 yield step, 1
                 continue
@@ -141,12 +163,12 @@ def fused(rolled: Rolled) -> Rolled:
     def step(x: Step) -> Step:
         if isinstance(x, Segment):
             return each(x)
+        if isinstance(x, Columns):
+            return replace(x, steps=tuple(map(step, x.steps)))
         segments = tuple(map(each, x.segments))
-        return (
-            replace(x, segments=segments)
-            if isinstance(x, Sweep)
-            else replace(x, starts=tuple(map(each, x.starts)), segments=segments)
-        )
+        if isinstance(x, Climb):
+            return replace(x, starts=tuple(map(each, x.starts)), segments=segments)
+        return replace(x, segments=segments)
 
     return replace(rolled, steps=tuple(map(step, rolled.steps)))
 
@@ -159,30 +181,38 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
     def shelf(place: Place, row: int) -> list[float]:
         return memory[place.table][rolled.shelf[place.table][row if place.where == "own" else rolled.parent[row]]]
 
-    def read(place: Place, row: int) -> float:
+    def read(place: Place, row: int, column: int) -> float:
+        if place.where == "unit":
+            return float(place.number + rolled.starts[place.table][row] == column)
         if place.where == "input":
             return float(inputs[place.number + rolled.starts[place.table][row]])
         if place.where == "constant":
             return rolled.constants[row][place.number]
         return shelf(place, row)[place.number]
 
-    def execute(segment: Segment, row: int, column: int = 0) -> None:
-        values = interp.run(segment.program, [read(p, row) for p in segment.sources])
+    def execute(segment: Segment, row: int, column: int) -> None:
+        values = interp.run(segment.program, [read(p, row, column) for p in segment.sources])
         for place, value in zip(segment.targets, values, strict=True):
             if place.where == "output":
                 outputs[place.number + rolled.starts[place.table][row] + place.pitch * column] = value
             else:
                 shelf(place, row)[place.number] = value
 
-    for step in rolled.steps:
-        if isinstance(step, Segment):
-            execute(step, 0)
-        elif isinstance(step, Sweep):
-            for row in rolled.visits(step):
-                execute(step.segments[rolled.kind[row]], row)
-        else:
-            for column, (row, kind) in enumerate(zip(step.rows, step.kinds, strict=True)):
-                execute(step.starts[kind], row, column)
-                while (row := rolled.parent[row]) > 0:
+    def follow(steps: tuple[Step, ...], column: int = 0) -> None:
+        for step in steps:
+            if isinstance(step, Segment):
+                execute(step, 0, column)
+            elif isinstance(step, Sweep):
+                for row in rolled.visits(step):
                     execute(step.segments[rolled.kind[row]], row, column)
+            elif isinstance(step, Columns):
+                for c in range(step.count):
+                    follow(step.steps, c)
+            else:
+                for c, (row, kind) in enumerate(zip(step.rows, step.kinds, strict=True)):
+                    execute(step.starts[kind], row, c)
+                    while (row := rolled.parent[row]) > 0:
+                        execute(step.segments[rolled.kind[row]], row, c)
+
+    follow(rolled.steps)
     return outputs

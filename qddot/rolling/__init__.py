@@ -12,6 +12,8 @@ Where an algorithm is about one frame, the rows are the links that carry it.
 A loop over `model.columns()`, with one over `model.carriers(p)` in it, becomes a climb: from the link of each column of a
 matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are written as it goes.
 
+`model.by_columns` repeats the sweeps of a recursion for each unit vector.
+
 An algorithm can be rolled if it has no other nested loops, and links meet only through their parents and such sums.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from qddot.axes import Axes, part
 from qddot.compiler.expr import Graph
 from qddot.compiler.program import straight_line
-from qddot.compiler.rolled import Climb, Place, Rolled, Segment, Step, Sweep
+from qddot.compiler.rolled import Climb, Columns, Place, Rolled, Segment, Step, Sweep
 from qddot.errors import NotRollableError
 from qddot.model import Model
 from qddot.rolling.one_of_each import OneOfEach
@@ -34,9 +35,10 @@ class _Turn:
     parent_set: set[int]
     parent_read: set[int]
     climbs: bool = False
+    group: int = 0
 
     def takes(self, other: _Turn) -> bool:
-        if self.climbs or other.climbs:
+        if self.climbs or other.climbs or self.group != other.group:
             return False
         if self.own_set & other.own_read or not (self.backward == other.backward or self.is_local or other.is_local):
             return False
@@ -100,7 +102,7 @@ class Assembly:
     def _turns(self) -> list[_Turn]:
         turns: list[_Turn] = []
         for k, loop in enumerate(self.recorder.loops):
-            turn = _Turn(loop.backward, [k], set(), set(), set(), set(), loop.climbs)
+            turn = _Turn(loop.backward, [k], set(), set(), set(), set(), loop.climbs, loop.group)
             for stores in loop.stores.values():
                 for where, index in stores:
                     (turn.own_set if where == "own" else turn.parent_set).add(index)
@@ -164,14 +166,12 @@ class Assembly:
                     self.out.setdefault((end - 1, i), []).extend(self.out.pop((end, i), []))
             else:
                 steps.append(Sweep(False, tuple(self._segment(end, i, self.out.get((end, i), [])) for i in self.links)))
-        for t, turn in reversed([*enumerate(self.turns)]):
-            if turn.climbs:
-                steps.append(self._climb(t))
-                continue
-            segments = tuple(self._segment(t, i, self._roots(t, i)) for i in self.links)
-            if any(s.targets for s in segments):
-                steps.append(Sweep(turn.backward, segments))
-        first = self._segment(-1, 0, [x for index, nodes in self.recorder.first.items() for x in self._first(index, nodes)])
+        for group, turns in groupby(reversed(range(end)), lambda t: self.turns[t].group):
+            done: list[Step] = [step for step in map(self._step, turns) if step is not None]
+            if group:
+                done = [Columns(self.model.nv, (self._first_of(group), *reversed(done)))]
+            steps += done
+        first = self._first_of(0)
         row = {i: r for r, i in enumerate(self.rows)}
         parent = [0, *(row[self.model.parent[i]] for i in self.rows[1:])]
         kind, constants = self._kinds(row)
@@ -193,6 +193,13 @@ class Assembly:
             clears=self.clears,
         )
 
+    def _step(self, t: int) -> Sweep | Climb | None:
+        """All links' turns of a kind."""
+        if self.turns[t].climbs:
+            return self._climb(t)
+        segments = tuple(self._segment(t, i, self._roots(t, i)) for i in self.links)
+        return Sweep(self.turns[t].backward, segments) if any(s.targets for s in segments) else None
+
     def _can_be_finished(self, turn: _Turn) -> bool:
         """Whether a link may go on when its last turn is over: nobody waits for it, and it waits for no sum."""
         return not (turn.backward or turn.climbs or len(self.recorder.loops) in self.recorder.breaks)
@@ -203,7 +210,10 @@ class Assembly:
         if nodes and all(self.graph.ops[n] == "matrix" for n in nodes):
             rows, columns = shape[-2:]
             for k, n in enumerate(nodes[:: rows * columns]):
-                self.matrix[self.graph.args[n][0]] = k * prod(self.output(self.model)[-2:])
+                matrix = self.graph.args[n][0]
+                self.matrix[matrix] = k * prod(self.output(self.model)[-2:])
+                if matrix in self.recorder.results:
+                    self._column_of(matrix)
             return []
         last = []
         for node, (i, place) in zip(nodes, self._places(self.output, "output", 0), strict=True):
@@ -215,6 +225,20 @@ class Assembly:
             else:
                 self.out.setdefault((t, i), []).append((node, place))
         return last
+
+    def _column_of(self, matrix: int) -> None:
+        """Finds out which turn writes what of a matrix by columns."""
+        group, nodes = self.recorder.results[matrix]
+        last = max(t for t, turn in enumerate(self.turns) if turn.group == group)
+        width = self.model.nv
+        table = self.starts.setdefault(("v", width), 1 + len(self.starts))
+        for i in self.links:
+            for k, n in enumerate(part(self.small, "v", i)):
+                t, owner = self.owner.get(nodes[n], (last, i))
+                if owner != i:
+                    raise NotRollableError("a link's result was computed for another one")
+                place = Place("output", self.matrix[matrix] + k * width, table, 1)
+                self.out.setdefault((t, i), []).append((nodes[n], place))
 
     def _climb(self, t: int) -> Climb:
         """The loop over columns, and from each of them through the links that carry it."""
@@ -274,6 +298,11 @@ class Assembly:
         for name, pitch in self.starts:
             tables.append([0, *(pitch * part(self.model, name, i).start for i in self.rows[1:])])
         return tables
+
+    def _first_of(self, group: int) -> Segment:
+        """What the world has before the first loop, or before the first of a column."""
+        found = [(index, nodes) for index, (own, nodes) in self.recorder.first.items() if own == group]
+        return self._segment(-1, 0, [x for index, nodes in found for x in self._first(index, nodes)])
 
     def _first(self, index: int, nodes: list[int]) -> list[tuple[int, Place]]:
         """What the world has of a quantity; its children bring it themselves where it begins with nothing."""
@@ -337,6 +366,12 @@ class Assembly:
             raise NotRollableError("it uses a link's number outside of loops")
         if op == "column":
             return Place("constant", self.columns[i].setdefault(node, len(self.columns[i])))
+        if op == "unit":
+            found = [j for j in self.links if args[0] in part(self.small, "v", j)]
+            table = self.starts.setdefault(("v", 1), 1 + len(self.starts))
+            if found != [i]:
+                raise NotRollableError("a link uses what belongs to another one")
+            return Place("unit", args[0] - part(self.small, "v", i).start, table)
         if op == "input":
             link, place = self.input_place[args[0]]
             if link != i:

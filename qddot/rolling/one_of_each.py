@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qddot.compiler.expr import Expr
 from qddot.errors import NotRollableError
@@ -98,6 +99,23 @@ class OneOfEach(Model):
     def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
         counts = {i: self.joint[i].nv if a_link is None else a_link for i in range(1, len(self.parent))}
         return self.recorder.columns(counts)
+
+    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
+        recorder = self.recorder
+        if recorder.link is not None or recorder.group:
+            raise NotRollableError("it goes through columns inside a loop")
+        recorder.breaks.add(len(recorder.loops))
+        recorder.groups += 1
+        recorder.group = recorder.groups
+        unit = np.array(
+            [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(self.nv)], dtype=object
+        )
+        column = [recorder.graph.node_of(x) for x in function(unit)]
+        recorder.breaks.add(len(recorder.loops))
+        matrix = Matrix(recorder, self.slots, self.nv, "columns", None)
+        recorder.results[len(recorder.matrices) - 1] = recorder.group, column
+        recorder.group = 0
+        return matrix.stack()
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
         return Matrix(self.recorder, self.slots, self.nv, symbol, a_link)

@@ -32,7 +32,7 @@ class Quantity(PerLink):
         if recorder.link is None:
             self._outside.add(i)
             if i == 0:
-                recorder.first[self._index] = self._nodes(value)
+                recorder.first[self._index] = recorder.group, self._nodes(value)
                 recorder.begins_with.setdefault(self._index, []).append(is_nothing(value))
             return
         if i not in (PARENT, recorder.link):
@@ -138,7 +138,7 @@ class SumOfLinks(Total):
         recorder.totals.add(self._index)
         recorder.memory.read.add(self._index)
         recorder.seen[self._index] = [(0.0,) * count]
-        recorder.first[self._index] = [recorder.graph.const(0.0)] * count
+        recorder.first[self._index] = recorder.group, [recorder.graph.const(0.0)] * count
 
     def add(self, *numbers: Scalar) -> None:
         recorder = self._recorder

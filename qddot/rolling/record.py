@@ -66,6 +66,7 @@ class LoopRecord:
 
     backward: bool
     climbs: bool = False
+    group: int = 0  # of loops that are repeated for each column; 0 for those that are not
     span: dict[Key, tuple[int, int]] = field(default_factory=dict)  # the nodes made for a link
     stores: dict[Key, dict[tuple[str, int], list[int]]] = field(default_factory=dict)  # (own or parent, quantity): nodes
     written: dict[Key, list[Written]] = field(default_factory=dict)
@@ -88,7 +89,9 @@ class Recorder:
         self.visit = 0
         self.count = 0
         self.matrices: list[int | None] = []  # how many columns a link has in them; None for those of joints
-        self.first: dict[int, list[int]] = {}  # what the world has of a quantity
+        self.groups, self.group = 0, 0
+        self.results: dict[int, tuple[int, list[int]]] = {}  # of a matrix by columns: the group, and the nodes of a column
+        self.first: dict[int, tuple[int, list[int]]] = {}  # what the world has of a quantity, and the group
         self.totals: set[int] = set()  # quantities of all links together
         self.breaks: set[int] = set()  # loops before which such a one was read: they come after all earlier ones
         self.seen: dict[int, list[Any]] = {}  # all values that a quantity had
@@ -97,7 +100,7 @@ class Recorder:
     def loop(self, links: Sequence[int], backward: bool) -> Iterator[tuple[int, int]]:
         if self.link is not None:
             raise NotRollableError("it has a loop over links inside a loop over links")
-        record = LoopRecord(backward)
+        record = LoopRecord(backward, group=self.group)
         self.loops.append(record)
         for i in links:
             yield from ((i, p) for p in self._turn(record, i, i))
@@ -114,8 +117,8 @@ class Recorder:
 
     def columns(self, counts: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
         """The columns of a link of each kind."""
-        if self.link is not None:
-            raise NotRollableError("it has a loop over columns inside a loop over links")
+        if self.link is not None or self.group:
+            raise NotRollableError("it has a loop over columns inside another loop")
         record = LoopRecord(True, climbs=True)
         self.loops.append(record)
         for i, count in counts.items():
