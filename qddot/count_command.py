@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from qddot.errors import InputError, unknown
-from qddot.functions import FUNCTIONS, cheapest, lookup, traced
+from qddot.errors import FormulationError, InputError, unknown
+from qddot.functions import ALIASES, FUNCTIONS, cheapest, lookup, traced
 from qddot.robot import Robot
 
 DEFAULT = (
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace, robot: Robot) -> int:
     """Prints the table, row by row; of the spanning tree if there are loops."""
-    rows = count(robot, options.function or (), options.method or ())
+    left_out: dict[str, str] = {}
+    rows = count(robot, options.function or (), options.method or (), left_out)
     if options.json:
         table = [asdict(row) for row in rows]
         print(json.dumps({"name": robot.name, "nv": robot.nv, "rows": table}, indent=1, ensure_ascii=False))
@@ -60,19 +61,33 @@ def command(options: argparse.Namespace, robot: Robot) -> int:
         print(_line(row, first=row.function not in printed))
         printed.append(row.function)
     print("* what method='auto' takes; sincos counts sines and cosines one by one")
+    for reason in dict.fromkeys(left_out.values()):
+        print(f"without {', '.join(m for m in left_out if left_out[m] == reason)}: {reason}")
     return 0
 
 
-def count(robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of these functions and formulations; none named are the usual ones, and all that they have."""
-    tree = robot.spanning_tree()
+def count(
+    robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = (), left_out: dict[str, str] | None = None
+) -> Iterator[Row]:
+    """The rows of these functions and formulations; none named are the usual ones, and all that they have.
+
+    Where all are counted, those that are not for this robot are left out, and `left_out` is told why.
+    """
+    tree, methods = robot.spanning_tree(), [ALIASES.get(m, m) for m in methods]
     if tree.nv == 0:
         raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to count")
     taken: dict[str, str] = {}
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:
             taken[function] = cheapest(tree.model, function, "auto").method
-        original = traced(tree.model, function, method, regroup=False).count()
+        try:
+            original = traced(tree.model, function, method, regroup=False).count()
+        except FormulationError as error:
+            if methods:
+                raise
+            if left_out is not None:
+                left_out[method] = str(error)
+            continue
         regrouped = cheapest(tree.model, function, method).program.count()
         yield Row(function, method, taken[function] == method, original, regrouped)
 

@@ -19,15 +19,18 @@ from qddot.algorithms import (
     composite_body,
     constrained,
     coriolis,
+    denoc,
     derivatives,
     differentiated,
     energy,
     factorization,
     hybrid,
     kinematics,
+    lin,
     loops,
     newton_euler,
     regressor,
+    renaud,
     table_derivatives,
 )
 from qddot.algorithms.passive import passive_forces
@@ -47,6 +50,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 Algorithm = Callable[..., Any]
 
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
+_AT_CENTRES = frozenset({"denoc"})  # formulations that look at centres of mass, which regrouped links do not have
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -146,6 +150,7 @@ _INVERSE = {
     "newton_euler": newton_euler.inverse_dynamics,
     "newton_euler_classical": classical.inverse_dynamics,
     "newton_euler_absolute": newton_euler.inverse_dynamics_absolute,
+    "denoc": denoc.inverse_dynamics,
 }
 _AUTO_INVERSE = ("newton_euler_classical", "newton_euler")
 _AUTO_FORWARD = ("articulated_body_classical", "composite_body_factored")
@@ -154,6 +159,8 @@ _FORWARD = {
     "articulated_body_classical": classical.forward_dynamics,
     "articulated_body_absolute": articulated_body.forward_dynamics_absolute,
     "composite_body_factored": factorization.forward_dynamics,
+    "denoc": denoc.forward_dynamics,
+    "lin": lin.forward_dynamics,
 }
 
 _HYBRID = {
@@ -178,6 +185,12 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body": composite_body.mass_matrix,
             "composite_body_absolute": composite_body.mass_matrix_absolute,
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
+            "newton_euler_half_columns": composite_body.mass_matrix_by_half_columns,
+            "denoc": denoc.mass_matrix,
+            "lin": lin.mass_matrix,
+            "lin_planar": lin.mass_matrix_planar,
+            "renaud": renaud.mass_matrix,
+            "fijany_bejczy": renaud.mass_matrix_recursive,
         },
         simplify=simplified,
     ),
@@ -194,13 +207,20 @@ FUNCTIONS: dict[str, Function] = {
     "bias_force": Function(
         ("q", "v"),
         _nv,
-        {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
+        {
+            "newton_euler": newton_euler.bias_force,
+            "newton_euler_classical": classical.bias_force,
+            "denoc": denoc.bias_force,
+            "lin": lin.bias_force,
+            "lin_planar": lin.bias_force_planar,
+        },
         auto=("newton_euler_classical", "newton_euler"),
         simplify=simplified,
     ),
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "convective_inertia_matrix": Function(("q", "v"), _square, {"denoc": denoc.convective_inertia_matrix}),
     "inverse_dynamics_derivatives": Function(
         ("q", "v", "a"),
         _three_squares,
@@ -279,6 +299,13 @@ CUBIC: dict[str, Function] = {
     ),
 }
 
+# Methods of Walker & Orin 1982, by the numbers that the papers cite.
+ALIASES = {
+    "walker_orin_1": "newton_euler_columns",
+    "walker_orin_2": "newton_euler_half_columns",
+    "walker_orin_3": "composite_body",
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": lambda m: (2,),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
@@ -298,6 +325,7 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     function = known[name]
     if method == "auto":
         method = next(iter(function.methods))
+    method = ALIASES.get(method, method)
     if method not in function.methods:
         raise unknown("method", method, function.methods, f"function {name!r}")
     return function, method, function.methods[method]
@@ -322,9 +350,9 @@ def traced(
     from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
 
-    function, _, algorithm = lookup(name, method)
+    function, method, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    if regroup and not any(p.of_links for p in chosen):
+    if regroup and method not in _AT_CENTRES and not any(p.of_links for p in chosen):
         model = function.simplify(model)
     shapes = input_shapes(model, function, free)
     sizes = [prod(s) for s in shapes]
@@ -344,12 +372,12 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.rolling import roll
 
-    function, _, algorithm = lookup(name, method)
+    function, method, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
     if function.needs not in ("", "frame"):
         raise NotRollableError("it does not treat all joints alike")
-    if regroup:
+    if regroup and method not in _AT_CENTRES:
         model = function.simplify(model)
 
     def run(small: Model, *arrays: Any) -> Any:
@@ -384,7 +412,7 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     least = len(fused(best.program).nodes())
     ways = [(m, False) for m in others]
     if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
-        worth_trying = least < _MANY and has_parallel_axes(simplified(model))
+        worth_trying = least < _MANY and first not in _AT_CENTRES and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
         try:

@@ -31,7 +31,10 @@ MAY_IMPORT = {
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
-    "algorithms": {"model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"},
+    "algorithms": {
+        *("model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
+        "errors",  # of a joint that a paper's formulas are not for
+    },
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
