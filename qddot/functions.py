@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
+    augmented,
     classical,
     composite_body,
     constrained,
@@ -27,6 +28,8 @@ from qddot.algorithms import (
     kinematics,
     loops,
     newton_euler,
+    operators,
+    parallel,
     regressor,
     table_derivatives,
 )
@@ -154,6 +157,15 @@ _FORWARD = {
     "articulated_body_classical": classical.forward_dynamics,
     "articulated_body_absolute": articulated_body.forward_dynamics_absolute,
     "composite_body_factored": factorization.forward_dynamics,
+    "operators": operators.forward_dynamics,
+    "augmented": augmented.forward_dynamics,
+    "constraint_forces": augmented.forward_dynamics_constraint_forces,
+    "divide_and_conquer": parallel.forward_dynamics,
+}
+# Formulations that look at links one by one, and not only at what they carry: their inertias are not moved to parents.
+_OF_WHOLE_LINKS: dict[str, Callable[[Model], None]] = {
+    "constraint_forces": augmented.require_inertias,
+    "divide_and_conquer": lambda model: None,
 }
 
 _HYBRID = {
@@ -178,6 +190,8 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body": composite_body.mass_matrix,
             "composite_body_absolute": composite_body.mass_matrix_absolute,
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
+            "operators": operators.mass_matrix,
+            "operators_factored": operators.mass_matrix_factored,
         },
         simplify=simplified,
     ),
@@ -187,6 +201,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "articulated_body": articulated_body.mass_matrix_inverse,
             "composite_body_factored": factorization.mass_matrix_inverse,
+            "operators": operators.mass_matrix_inverse,
         },
         auto=("composite_body_factored",),
         simplify=simplified,
@@ -322,10 +337,9 @@ def traced(
     from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
 
-    function, _, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    if regroup and not any(p.of_links for p in chosen):
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup and not any(p.of_links for p in chosen))
     shapes = input_shapes(model, function, free)
     sizes = [prod(s) for s in shapes]
 
@@ -344,13 +358,12 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.rolling import roll
 
-    function, _, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
     if function.needs not in ("", "frame"):
         raise NotRollableError("it does not treat all joints alike")
-    if regroup:
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup)
 
     def run(small: Model, *arrays: Any) -> Any:
         if function.inputs[0] == "q":
@@ -358,6 +371,14 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
         return algorithm(small, *arrays, **needs)
 
     return roll(model, run, function.inputs, lambda m: [_SIZES[x](m) for x in function.inputs], function.output)
+
+
+def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
+    """The model that a formulation is traced on; an error if it does not admit this one."""
+    if method in _OF_WHOLE_LINKS:
+        _OF_WHOLE_LINKS[method](model)
+        return model
+    return function.simplify(model) if regroup else model
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
@@ -383,7 +404,8 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     best = Choice(traced(model, name, first, **needs), first, False)
     least = len(fused(best.program).nodes())
     ways = [(m, False) for m in others]
-    if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
+    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
