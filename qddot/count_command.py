@@ -28,13 +28,14 @@ _SOLVE = ("forward_dynamics", "forward_dynamics_with_forces", "mass_matrix_inver
 
 @dataclass(frozen=True)
 class Row:
-    """One function in one formulation: operations by kind, and whether `auto` takes it."""
+    """One function in one formulation: operations by kind, and whether `auto` takes it; or why it is not for this robot."""
 
     function: str
     method: str
     auto: bool
     original: Mapping[str, int]
     regrouped: Mapping[str, int]
+    refused: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +73,11 @@ def count(robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = 
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:
             taken[function] = cheapest(tree.model, function, "auto").method
-        original = traced(tree.model, function, method, regroup=False).count()
+        try:
+            original = traced(tree.model, function, method, regroup=False).count()
+        except InputError as error:
+            yield Row(function, method, False, {}, {}, str(error))
+            continue
         regrouped = cheapest(tree.model, function, method).program.count()
         yield Row(function, method, taken[function] == method, original, regrouped)
 
@@ -103,5 +108,7 @@ def _head() -> Iterator[str]:
 
 def _line(row: Row, *, first: bool) -> str:
     star = "*" if row.auto else " "
+    if row.refused:
+        return f"  {row.function if first else '':<22}{star + row.method:<27}  {row.refused}"
     cells = ("".join(f"{counts[c]:>7,}" for c in _COLUMNS) for counts in (row.original, row.regrouped))
     return f"  {row.function if first else '':<22}{star + row.method:<27}{'   '.join(cells)}"

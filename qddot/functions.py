@@ -28,6 +28,7 @@ from qddot.algorithms import (
     kinematics,
     loops,
     newton_euler,
+    operational_space,
     operators,
     parallel,
     regressor,
@@ -98,6 +99,14 @@ def _jacobian(model: Model, q: Any, frame: str) -> Any:
 
 def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
     return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
+
+
+def _inverse_inertia(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia(model, q, model.frame(frame))
+
+
+def _inverse_inertia_by_jacobian(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia_by_jacobian(model, q, model.frame(frame))
 
 
 def _units() -> list[Inertia]:
@@ -246,6 +255,12 @@ FUNCTIONS: dict[str, Function] = {
     "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
     "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
     "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "operational_space_inverse_inertia": Function(
+        ("q",),
+        lambda m: (6, 6),
+        {"force_propagation": _inverse_inertia, "jacobian": _inverse_inertia_by_jacobian},
+        "frame",
+    ),
     "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),

@@ -17,7 +17,7 @@ from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad, Ad_inv_T, motion
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FORWARD = {
     "operators": operators.forward_dynamics,
     "augmented": augmented.forward_dynamics,
@@ -191,11 +191,15 @@ def test_forward_dynamics(method, robot):
     close(FORWARD[method](s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
 
 
-@pytest.mark.parametrize("method", FORWARD)
-@pytest.mark.parametrize("kind", MOVING)
+# divide and conquer makes long code, and joints reach it as numbers only: a few kinds tell
+KERNELS = [(m, k) for m in FORWARD for k in MOVING if m != "divide_and_conquer" or k in ("revolute", "free", "universal")]
+
+
+@pytest.mark.parametrize(("method", "kind"), KERNELS)
 def test_kernels(method, kind):
     """Compiled, every kind of joint, and shared coordinates."""
-    model = random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
+    small = method == "divide_and_conquer" or kind == "free"
+    model = random_tree(2 if small else 3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
     robot = Robot(model, compiled=False)
     states = [State(robot, k) for k in range(5)]
     q, v, a, f = (np.stack([getattr(s, x) for s in states]) for x in ("q", "v", "a", "f_ext"))
@@ -208,7 +212,7 @@ def test_kernels(method, kind):
 @pytest.mark.parametrize("method", ["operators", "operators_factored"])
 @pytest.mark.parametrize("kind", MOVING)
 def test_mass_matrix_kernels(method, kind):
-    model = random_tree(4, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
+    model = random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
     q = np.stack([State(Robot(model, compiled=False), k).q for k in range(5)])
     M = Robot(model, compiled=False).mass_matrix(q)
     close(kernels.build(model, "mass_matrix", method)(q), M)
@@ -220,7 +224,7 @@ def test_mass_matrix_kernels(method, kind):
 @pytest.mark.parametrize("method", ["operators", "augmented"])
 def test_rolled(method):
     """Long chains and trees keep their loops."""
-    robot = Robot(random_tree(30, rng=2, kinds=("revolute", "free", "spherical")).model())
+    robot = Robot(random_tree(12, rng=2, kinds=("revolute", "prismatic")).model(), compiled=False)
     s = State(robot)
     kernel = robot.kernel("forward_dynamics", method=method, form="rolled")
     expected = FORWARD[method](s.model, s.q, s.v, s.a)
@@ -241,7 +245,7 @@ def test_a_link_without_inertia():
         if method != "constraint_forces":
             close(forward(robot.model, s.q, s.v, s.a), expected, 1e-10)
             close(robot.kernel("forward_dynamics", method=method)(s.q, s.v, s.a), expected, 1e-10)
-    with pytest.raises(InputError, match="link 'b' has no mass .* 'constraint_forces'"):
+    with pytest.raises(InputError, match=r"link 'b' has no mass .* 'constraint_forces'"):
         FORWARD["constraint_forces"](robot.model, s.q, s.v, s.a)
     with pytest.raises(InputError, match="link 'b' has no mass"):
         functions.traced(robot.model, "forward_dynamics", "constraint_forces")
