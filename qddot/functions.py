@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
+    augmented,
     classical,
     composite_body,
     constrained,
@@ -29,6 +30,9 @@ from qddot.algorithms import (
     lin,
     loops,
     newton_euler,
+    operational_space,
+    operators,
+    parallel,
     regressor,
     renaud,
     table_derivatives,
@@ -50,7 +54,6 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 Algorithm = Callable[..., Any]
 
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
-_AT_CENTRES = frozenset({"denoc"})  # formulations that look at centres of mass, which regrouped links do not have
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -99,6 +102,14 @@ def _jacobian(model: Model, q: Any, frame: str) -> Any:
 
 def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
     return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
+
+
+def _inverse_inertia(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia(model, q, model.frame(frame))
+
+
+def _inverse_inertia_by_jacobian(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia_by_jacobian(model, q, model.frame(frame))
 
 
 def _units() -> list[Inertia]:
@@ -161,6 +172,16 @@ _FORWARD = {
     "composite_body_factored": factorization.forward_dynamics,
     "denoc": denoc.forward_dynamics,
     "lin": lin.forward_dynamics,
+    "operators": operators.forward_dynamics,
+    "augmented": augmented.forward_dynamics,
+    "constraint_forces": augmented.forward_dynamics_constraint_forces,
+    "divide_and_conquer": parallel.forward_dynamics,
+}
+# Formulations that look at links one by one, and not only at what they carry: their inertias are not moved to parents.
+_OF_WHOLE_LINKS: dict[str, Callable[[Model], None]] = {
+    "constraint_forces": augmented.require_inertias,
+    "divide_and_conquer": lambda model: None,
+    "denoc": lambda model: None,  # it looks at centres of mass
 }
 
 _HYBRID = {
@@ -191,6 +212,8 @@ FUNCTIONS: dict[str, Function] = {
             "lin_planar": lin.mass_matrix_planar,
             "renaud": renaud.mass_matrix,
             "fijany_bejczy": renaud.mass_matrix_recursive,
+            "operators": operators.mass_matrix,
+            "operators_factored": operators.mass_matrix_factored,
         },
         simplify=simplified,
     ),
@@ -200,6 +223,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "articulated_body": articulated_body.mass_matrix_inverse,
             "composite_body_factored": factorization.mass_matrix_inverse,
+            "operators": operators.mass_matrix_inverse,
         },
         auto=("composite_body_factored",),
         simplify=simplified,
@@ -251,6 +275,12 @@ FUNCTIONS: dict[str, Function] = {
     "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
     "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
     "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "operational_space_inverse_inertia": Function(
+        ("q",),
+        lambda m: (6, 6),
+        {"force_propagation": _inverse_inertia, "jacobian": _inverse_inertia_by_jacobian},
+        "frame",
+    ),
     "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
@@ -350,10 +380,9 @@ def traced(
     from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
 
-    function, method, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    if regroup and method not in _AT_CENTRES and not any(p.of_links for p in chosen):
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup and not any(p.of_links for p in chosen))
     shapes = input_shapes(model, function, free)
     sizes = [prod(s) for s in shapes]
 
@@ -372,13 +401,12 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.rolling import roll
 
-    function, method, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
     if function.needs not in ("", "frame"):
         raise NotRollableError("it does not treat all joints alike")
-    if regroup and method not in _AT_CENTRES:
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup)
 
     def run(small: Model, *arrays: Any) -> Any:
         if function.inputs[0] == "q":
@@ -386,6 +414,14 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
         return algorithm(small, *arrays, **needs)
 
     return roll(model, run, function.inputs, lambda m: [_SIZES[x](m) for x in function.inputs], function.output)
+
+
+def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
+    """The model that a formulation is traced on; an error if it does not admit this one."""
+    if method in _OF_WHOLE_LINKS:
+        _OF_WHOLE_LINKS[method](model)
+        return model
+    return function.simplify(model) if regroup else model
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
@@ -411,8 +447,9 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     best = Choice(traced(model, name, first, **needs), first, False)
     least = len(fused(best.program).nodes())
     ways = [(m, False) for m in others]
-    if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
-        worth_trying = least < _MANY and first not in _AT_CENTRES and has_parallel_axes(simplified(model))
+    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    if can_sum and needs.get("regroup", True) and not needs.get("free"):
+        worth_trying = least < _MANY and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
         try:

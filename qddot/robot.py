@@ -263,6 +263,24 @@ class Robot(ConstraintMethods):
     ) -> tuple[Array, Array]:
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
         (x, u), rows = self._checked("operational_space", ("q", "v"), (q, v)), list(rows)
+        self._needs_independent(q, frame, rows)
+        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
+        return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
+
+    def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
+        """Λ⁻¹ = J M⁻¹ Jᵀ of a frame, in its own coordinates: (..., 6, 6). It exists for every robot and configuration."""
+        if self.massless_joints:
+            raise self._no_mass()
+        return self._run("operational_space_inverse_inertia", q, frame=frame)
+
+    def operational_space_inertia(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
+        """Λ of the chosen rows of the frame's twist (Khatib): the inertia that a force on the frame feels."""
+        rows = list(rows)
+        self._needs_independent(q, frame, rows)
+        return np.linalg.inv(self.operational_space_inverse_inertia(q, frame)[..., rows, :][..., rows])
+
+    def _needs_independent(self, q: ArrayLike, frame: str, rows: Sequence[int]) -> None:
+        """Λ is the inverse of something only where the rows of the Jacobian are independent."""
         J = self.jacobian(q, frame)[..., rows, :]
         rank = int(np.min(np.linalg.matrix_rank(J))) if J.size else 0
         if rank < len(rows):
@@ -272,8 +290,6 @@ class Robot(ConstraintMethods):
             )
         if self.massless_joints:
             raise self._no_mass()
-        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
-        return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
     def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
         """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""

@@ -30,10 +30,11 @@ MAY_IMPORT = {
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
-    "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
+    "kinds": {"model", "joints", "spatial", "rotation"},
+    "rolling": {"compiler", "kinds", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
     "algorithms": {
-        *("model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
-        "errors",  # of a joint that a paper's formulas are not for
+        *("model", "closing", "kinds", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
+        "errors",
     },
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
@@ -147,8 +148,8 @@ def test_algorithms_cite_their_source(path):
 BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 780,  # one short method a function, all alike
-    "functions.py": 500,  # one table of all functions, and what makes programs of its rows
+    "robot.py": 800,  # one short method a function, all alike
+    "functions.py": 560,  # one table of all functions and formulations, and what makes programs of its rows
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way

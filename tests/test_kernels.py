@@ -67,7 +67,7 @@ def agree(model, name, extra=None, states=19):
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
     program = fused(functions.traced(model, name, "auto", **extra))
-    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
+    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse", "operational_space"))
     worse = np.max(np.linalg.cond(robot.mass_matrix(q))) if solves else 1.0
     for k in (0, states - 1):
         inputs = np.concatenate([np.ravel(x[k]) for x in arrays])
