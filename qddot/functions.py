@@ -431,35 +431,43 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
 
 
 class Choice(NamedTuple):
-    """A program, its formulation, and whether links on parallel axes are in frames that do not turn with them."""
+    """A program, its formulation, whether links on parallel axes are in frames that do not turn with them, and why."""
 
     program: Program
     method: str
     sums: bool
+    why: str = ""
 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
-    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions."""
+    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions.
+
+    `auto` tries those of the function's formulations that win on some robot; `qddot compare` shows them all.
+    """
     from qddot.compiler.fuse import fused
 
     function = lookup(name, method)[0]
     first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
     best = Choice(traced(model, name, first, **needs), first, False)
     least = len(fused(best.program).nodes())
+    tried = {first: str(least)}
     ways = [(m, False) for m in others]
     can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others)] if worth_trying else []
     for m, sums in ways:
+        label = f"{m} with sums of angles" if sums else m
         try:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
         except KernelTooLargeError:
+            tried[label] = "far more"
             continue
         count = len(fused(other).nodes())
+        tried[label] = str(count)
         if count < least:
             best, least = Choice(other, m, sums), count
-    return best
+    return best._replace(why="instructions: " + ", ".join(f"{label} {count}" for label, count in tried.items()))
 
 
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:

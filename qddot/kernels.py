@@ -105,12 +105,13 @@ def _chosen(
                 raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
             count = program.instructions()
-            return {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+            facts = {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}
+            return {**facts, "why": f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"}, program
         except NotRollableError as error:
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
-    plain, method, sums = cheapest(model, name, method, **needs)
+    plain, method, sums, chosen = cheapest(model, name, method, **needs)
     line = fused(plain)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
@@ -118,7 +119,8 @@ def _chosen(
             f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
-    return {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}, line
+    facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
+    return {**facts, "why": chosen}, line
 
 
 class _Notice:

@@ -36,7 +36,7 @@ _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of 
 
 @dataclass(frozen=True)
 class Info:
-    """What a kernel is: its operations by kind, how it was made, how large it is, which parameters it takes as inputs."""
+    """What a kernel is: its operations by kind, how it was made and why so, how large it is, which parameters it takes."""
 
     function: str
     method: str
@@ -49,6 +49,7 @@ class Info:
     compile_seconds: float
     cached: bool
     free: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Kernel:
