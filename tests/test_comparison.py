@@ -69,7 +69,11 @@ def test_command(capsys, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [([], "give a file"), (["--arms", "1"], "from 2 to 60"), (["puma560", "--function", "jacobian"], "needs more than a state")],
+    [
+        ([], "give a file"),
+        (["--arms", "1"], "from 2 to 60"),
+        (["puma560", "--function", "jacobian"], "needs more than a state"),
+    ],
 )
 def test_wrong_use(words, said, capsys):
     assert main(["compare", *words]) == 2
