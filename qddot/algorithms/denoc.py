@@ -164,7 +164,8 @@ def rates(model: Model, b: Bodies, q: Any, v: Any, t: list[Motion]) -> list[Moti
 
 def external_wrenches(model: Model, b: Bodies, f_ext: Any = None) -> list[Force]:
     """w_i^E: weight, and forces on the links, at the centres of mass and in the axes of the world.   (18)"""
-    F, w = model.external(f_ext), [zero_force() for _ in b.M]
+    F, (w,) = model.external(f_ext), model.per_link("w_E")
+    w[0] = zero_force()
     for i, _ in model.outward():
         moment, push = b.T_W[i].R @ F[i].m, b.T_W[i].R @ F[i].f
         arm = sub(b.T_W[i].p, b.C[i])
@@ -306,8 +307,10 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
 
 def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
     """ψ_i = M_i^A p_i and 1/m_i, m_i = p_iᵀψ_i: columns of U and pivots D of the elimination from the last joint on."""
-    psi, m_inv = model.per_link("psi", "m")
-    carried = [zero_articulated() for _ in b.M]
+    psi, m_inv, carried = model.per_link("psi", "m", "carried")
+    carried[0] = zero_articulated()
+    for i, _ in model.outward():
+        carried[i] = zero_articulated()
     for i, j in model.inward():
         M_A: ArticulatedInertia = articulated(b.M[i]) + carried[i]
         psi[i] = apply(M_A, b.p[i])
