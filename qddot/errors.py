@@ -39,7 +39,7 @@ class KernelTooLargeError(QddotError):
 
 
 class FormulationError(InputError):
-    """A formulation was asked of a robot that its formulas are not for; names the first joint or link of which that is so."""
+    """A formulation was asked of a robot that its formulas are not for; names the joint or link."""
 
 
 class NotRollableError(QddotError):
