@@ -1,4 +1,4 @@
-"""What the papers' formulations cost, and Saha's examples: `python -m benchmarks.formulations [--plots FOLDER]`.
+"""What the papers' formulations cost, and Saha's examples: `python -m benchmarks.formulations [--chains] [--plots FOLDER]`.
 
 Counts are multiplications + additions of the general arm of n revolute joints (`benchmarks.counts.arm`), traced; sines and
 cosines are not among them, all else is. "Regrouped" has base parameters and frames on common normals, which
@@ -6,13 +6,14 @@ docs/decisions/0006-fewer-operations.md is about; the other columns have the arm
 """
 
 import argparse
+import time
 from pathlib import Path
 
 import numpy as np
 
 import qddot
 from benchmarks.counts import BOTH, JOINTS, TABLE_I, arm
-from qddot import functions
+from qddot import functions, kernels
 from qddot.algorithms import denoc, joint_frames, lin
 from qddot.compiler.expr import trace
 from qddot.compiler.program import straight_line
@@ -27,6 +28,7 @@ FIGURE_3_BOTH = (lambda n: 23 * n**2 + 34 * n - 86, lambda n: 15 * n**2 + 38 * n
 FIGURE_A1 = (lambda n: 13.5 * n**2 + 11.5 * n - 56, lambda n: 9 * n**2 + 23 * n - 66)
 
 METHODS = ("newton_euler_columns", "newton_euler_half_columns", "composite_body", "denoc")
+LENGTHS = (100, 1000, 10_000)
 T = 10.0  # seconds that a motion of Saha's examples takes
 
 
@@ -48,12 +50,16 @@ def count_both(model, similarity):
     return ops["mul"], ops["add"]
 
 
+def _line(*cells):
+    return f"| {' | '.join(cells)} |"
+
+
 def _row(n, cells):
-    return f"| {n} | {' | '.join(f'{m:.0f} + {a:.0f}' for m, a in cells)} |"
+    return _line(str(n), *(f"{m:.0f} + {a:.0f}" for m, a in cells))
 
 
 def _head(title, columns):
-    return f"{title}\n\n| n | {' | '.join(columns)} |\n|{'---|' * (1 + len(columns))}"
+    return f"{title}\n\n{_line('n', *columns)}\n|{'---|' * (1 + len(columns))}"
 
 
 def print_counts():
@@ -80,6 +86,25 @@ def print_counts():
     for n in JOINTS:
         print(_row(n, [count(arm(n), method, False) for method in METHODS]))
     print()
+
+
+def print_chains():
+    """Saha's two recursions in O(n), compiled with their loops kept: one state, the least of 30 calls."""
+    print(_line("µs for one state", *(f"n = {n}" for n in LENGTHS)), "|---|---|---|---|", sep="\n")
+    for function in ("inverse_dynamics", "forward_dynamics"):
+        times = []
+        for n in LENGTHS:
+            model, rng = qddot.chain(n).model, np.random.default_rng(0)
+            kernel = kernels.build(model, function, method="denoc", form="rolled")
+            arrays = [rng.uniform(-0.1, 0.1, n) for _ in range(3)]
+            times.append(min(_seconds(kernel, arrays) for _ in range(30)))
+        print(_line(function, *(f"{t * 1e6:.0f}" for t in times)))
+
+
+def _seconds(kernel, arrays):
+    begin = time.perf_counter()
+    kernel(*arrays)
+    return time.perf_counter() - begin
 
 
 # ---- Saha's examples ---------------------------------------------------------------------------------------------------
@@ -142,8 +167,11 @@ def plot(name, folder):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.formulations", description=__doc__.splitlines()[0])
     parser.add_argument("--plots", metavar="FOLDER", help="draw Saha's examples into this folder")
+    parser.add_argument("--chains", action="store_true", help="and time Saha's recursions on long chains")
     options = parser.parse_args(arguments)
     print_counts()
+    if options.chains:
+        print_chains()
     for name in EXAMPLES if options.plots else ():
         plot(name, options.plots)
 

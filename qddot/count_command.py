@@ -50,7 +50,8 @@ def command(options: argparse.Namespace, robot: Robot) -> int:
     rows = count(robot, options.function or (), options.method or (), left_out)
     if options.json:
         table = [asdict(row) for row in rows]
-        print(json.dumps({"name": robot.name, "nv": robot.nv, "rows": table}, indent=1, ensure_ascii=False))
+        report = {"name": robot.name, "nv": robot.nv, "rows": table, "left_out": left_out}
+        print(json.dumps(report, indent=1, ensure_ascii=False))
         return 0
     loops = " of the spanning tree" if robot.model.loops else ""
     printed: list[str] = []

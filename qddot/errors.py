@@ -41,7 +41,7 @@ class KernelTooLargeError(QddotError):
 
 
 class FormulationError(InputError):
-    """A formulation was asked of a robot with joints that its formulas are not for; names the first of them."""
+    """A formulation was asked of a robot that its formulas are not for; names the joint or link."""
 
 
 class NotRollableError(QddotError):

@@ -329,7 +329,7 @@ CUBIC: dict[str, Function] = {
     ),
 }
 
-# Methods of Walker & Orin 1982, by the numbers that the papers cite.
+# Methods of Walker & Orin 1982 for the mass matrix, by the numbers that the papers cite.
 ALIASES = {
     "walker_orin_1": "newton_euler_columns",
     "walker_orin_2": "newton_euler_half_columns",
@@ -355,7 +355,7 @@ def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     function = known[name]
     if method == "auto":
         method = next(iter(function.methods))
-    method = ALIASES.get(method, method)
+    method = ALIASES.get(method, method) if name == "mass_matrix" else method
     if method not in function.methods:
         raise unknown("method", method, function.methods, f"function {name!r}")
     return function, method, function.methods[method]

@@ -12,6 +12,7 @@ import qddot
 from qddot import functions, kernels
 from qddot.algorithms import composite_body
 from qddot.cli import main
+from qddot.compiler.fuse import fused
 from qddot.errors import FormulationError
 from qddot.functions import ALIASES, FUNCTIONS
 from qddot.robots.generators import chain, random_tree
@@ -96,10 +97,22 @@ def test_half_columns(robot):
     close(composite_body.mass_matrix_by_half_columns(s.model, s.q), composite_body.mass_matrix(s.model, s.q), AGREED)
 
 
+OTHERS = ("denoc", "lin", "lin_planar", "renaud", "fijany_bejczy", "newton_euler_half_columns")
+
+
 def test_formulations_of_the_papers_are_not_contenders_of_auto():
-    """They cannot win, and tracing them would make every first call slower."""
     for function in FUNCTIONS.values():
-        assert not {"denoc", "lin", "lin_planar", "renaud", "fijany_bejczy"} & set(function.auto)
+        assert not set(OTHERS) & set(function.auto)
+
+
+@pytest.mark.parametrize("name", ["mass_matrix", "bias_force", "forward_dynamics"])
+def test_none_of_them_would_win(name):
+    """Which is why `auto` need not trace them."""
+    for robot in ("planar3", "scara", "stanford"):
+        model = qddot.load(robot).model.without_passive_forces()
+        taken = len(fused(functions.cheapest(model, name, "auto").program).nodes())
+        for method in (m for m in FUNCTIONS[name].methods if m in OTHERS):
+            assert len(fused(functions.cheapest(model, name, method).program).nodes()) >= taken
 
 
 def test_count_leaves_out_what_is_not_for_a_robot(tmp_path, capsys):

@@ -97,6 +97,18 @@ def test_every_method(name):
         close(other, results[0], 1e-10)  # formulations differ in rounding by the condition of M, here below 1e3
 
 
+def test_one_state_is_not_divided_among_threads(monkeypatch):
+    """Of a kernel so long that a state alone would be worth several threads, as those of very long chains are."""
+    monkeypatch.setattr("qddot.compiler.kernel._threads", 2)
+    robot = qddot.load("double_pendulum")
+    q, v = robot.random_state(0)
+    expected = robot.inverse_dynamics(q, v, v)
+    k = kernels.build(robot.model, "inverse_dynamics")
+    k.one_state, k._one_thread, k._operations = None, 0, 10**9
+    assert np.array_equal(k(q, v, v), expected)
+    assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
+
+
 REAL = [p for p in URDFS if p.name not in REFUSED and p.stat().st_size < 80_000][::2][:30]
 
 

@@ -9,8 +9,10 @@ from mechanisms import State, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 from benchmarks import formulations
-from qddot.algorithms import composite_body, denoc, kinematics, newton_euler
+from qddot.algorithms import composite_body, denoc, kinematics, lin_derivation, newton_euler
 from qddot.algorithms import denoc_matrices as saha
+from qddot.errors import FormulationError
+from qddot.regroup import simplified
 from qddot.robot import Robot
 from qddot.robots.generators import chain, random_tree
 from qddot.robots.planar3 import LENGTHS, MASSES
@@ -308,6 +310,18 @@ def test_links_without_mass():
         denoc.convective_inertia_matrix(model, s.q, s.v) @ s.v - denoc.generalized_force(model, s.q),
         s.robot.bias_force(s.q, s.v),
     )
+
+
+def test_regrouped_links_are_refused_by_name():
+    s = state(0, kinds=("revolute",))
+    light = simplified(s.model)
+    for call in (
+        lambda: denoc.mass_matrix(light, s.q),
+        lambda: saha.mass_matrices(light, s.q),
+        lambda: lin_derivation.mass_matrix(light, s.q),
+    ):
+        with pytest.raises(FormulationError, match=r"link 'link1' of robot .* first moment and no mass"):
+            call()
 
 
 # ---- the examples ------------------------------------------------------------------------------------------------------

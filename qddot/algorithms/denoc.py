@@ -18,7 +18,7 @@ move by themselves adds their own rate to Ω_i p_i.
 | M[i]      | M_i      | mass matrix (2)                                                            |
 | M_tilde   | M̃_i      | of the composite body, (23b)                                               |
 | M_hat     | M̂_i      | sum of the Ṁ of the composite body, (28); only its first block is not zero |
-| H_tilde   | H̃_i+1,i  | (28); only its first three columns are not zero                            |
+| BH_tilde  | B_i+1,iᵀ H̃_i+1,i | (28); only its first three columns are not zero                    |
 | w         | w_i      | wrench                                                                     |
 
 Cost: O(n) for inverse and forward dynamics, O(n · depth) for the matrices.
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.algorithms.centres import centre
 from qddot.algorithms.factorization import solve
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.passive import passive_forces
@@ -57,7 +58,6 @@ from qddot.spatial import (
     Inertia,
     Motion,
     Transform,
-    about_centre,
     articulated,
     articulated_seen,
     inertia_seen,
@@ -127,12 +127,11 @@ def bodies(model: Model, q: Any) -> Bodies:
     C, B, p, M = model.per_link("C", "B", "p", "M")
     C[0], B[0], p[0], M[0] = ZERO, Propagation(ZERO), Motions(), zero_inertia()
     for i, j in model.outward():
-        c, own = about_centre(model.inertia[i])
-        R = T_W[i].R
+        c, own = centre(model, i, model.inertia[i])
         C[i] = T_W[i].point(c)
         B[i] = Propagation(sub(C[j], C[i]))
         p[i] = _at_centre(T_W[i], c, S[i])
-        M[i] = Inertia(own.m, own.h, R.similar_symmetric(own.I))
+        M[i] = Inertia(own.m, own.h, T_W[i].R.similar_symmetric(own.I))
     return Bodies(T_W, C, B, p, M)
 
 
@@ -156,15 +155,16 @@ def rates(model: Model, b: Bodies, q: Any, v: Any, t: list[Motion]) -> list[Moti
     p_dot[0] = Motions()
     for i, _ in model.outward():
         own = model.joint[i].S_dot(x[i], theta_dot[i])
-        own = _at_centre(b.T_W[i], about_centre(model.inertia[i])[0], own)
-        turned = (Motion(cross(t[i].w, s.w), cross(t[i].w, s.v)) for s in b.p[i])
-        p_dot[i] = Motions(x + y for x, y in zip(turned, own, strict=True))
+        own = _at_centre(b.T_W[i], centre(model, i, model.inertia[i])[0], own)
+        turned = (Motion(cross(t[i].w, s.w), cross(t[i].w, s.v)) for s in b.p[i])  # Ω_i p_i
+        p_dot[i] = Motions(a + b for a, b in zip(turned, own, strict=True))
     return p_dot
 
 
 def external_wrenches(model: Model, b: Bodies, f_ext: Any = None) -> list[Force]:
     """w_i^E: weight, and forces on the links, at the centres of mass and in the axes of the world.   (18)"""
-    F, w = model.external(f_ext), [zero_force() for _ in b.M]
+    F, (w,) = model.external(f_ext), model.per_link("w_E")
+    w[0] = zero_force()
     for i, _ in model.outward():
         moment, push = b.T_W[i].R @ F[i].m, b.T_W[i].R @ F[i].f
         arm = sub(b.T_W[i].p, b.C[i])
@@ -306,8 +306,10 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
 
 def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
     """ψ_i = M_i^A p_i and 1/m_i, m_i = p_iᵀψ_i: columns of U and pivots D of the elimination from the last joint on."""
-    psi, m_inv = model.per_link("psi", "m")
-    carried = [zero_articulated() for _ in b.M]
+    psi, m_inv, carried = model.per_link("psi", "m", "carried")
+    carried[0] = zero_articulated()
+    for i, _ in model.outward():
+        carried[i] = zero_articulated()
     for i, j in model.inward():
         M_A: ArticulatedInertia = articulated(b.M[i]) + carried[i]
         psi[i] = apply(M_A, b.p[i])

@@ -91,8 +91,11 @@ def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[A
 
 def joint_forces_of(model: Model, q: Any, f_ext: Any) -> NDArray[Any]:
     """Jᵀ f_ext: the joint forces that do the work of forces on the links, each in its link's frame."""
-    T, S, F = model.transforms(q), model.axes(q), model.external(f_ext)
-    tau = model.joint_vector("tau_ext")
+    T, S, F_ext = model.transforms(q), model.axes(q), model.external(f_ext)
+    (F,), tau = model.per_link("F_ext"), model.joint_vector("tau_ext")
+    F[0] = F_ext[0]
+    for i, _ in model.outward():
+        F[i] = F_ext[i]
     for i, p in model.inward():
         tau[i] = S[i].T @ F[i]
         F[p] = F[p] + Ad_inv_T(T[i], F[i])

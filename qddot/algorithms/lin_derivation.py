@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.algorithms.centres import centre
 from qddot.algorithms.joint_frames import joint_frames, put
 from qddot.algorithms.lin import less_half_trace
 from qddot.blocks import Vector
@@ -27,7 +28,7 @@ from qddot.joints import Z
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_sub, mat_vec, outer, scale, skew, sub
 from qddot.scalars import Scalar, less, where
-from qddot.spatial import Transform, about_centre
+from qddot.spatial import Transform
 
 
 class Arm(NamedTuple):
@@ -57,7 +58,7 @@ def arm(model: Model, q: Any) -> Arm:
     out = Arm(model, [ZERO], [ZERO], [ZERO], [0.0], [(ZERO, ZERO, ZERO)], E.K, E.K_star)
     for j, i in model.outward():
         T_W.append(T_W[i] @ E.T[j])
-        c, own = about_centre(E.inertia[j])
+        c, own = centre(model, j, E.inertia[j])
         out.u.append(T_W[j].R @ Z)
         out.s.append(T_W[j].p)
         out.p.append(T_W[j].point(c))
