@@ -108,7 +108,7 @@ class Kernel:
         batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
         batch = np.broadcast_shapes(*batches)
         count = prod(batch)
-        parts = min(_threads, count * self._operations // _WORTH_A_THREAD)
+        parts = min(_threads, count, count * self._operations // _WORTH_A_THREAD)
         if parts < 2:
             return self.ufunc(*arrays) if out is None else self.ufunc(*arrays, out=out)
         result = np.empty((*batch, *self.output), self.info.dtype) if out is None else out
