@@ -133,7 +133,9 @@ def condition(model):
 
 
 def table(title, models, quantity, precision):
-    columns = {name: errors(model, quantity, precisions={precision: PRECISIONS[precision]}) for name, model in models.items()}
+    columns = {
+        name: errors(model, quantity, precisions={precision: PRECISIONS[precision]}) for name, model in models.items()
+    }
     conditions = [condition(in_scalars(model, single)) for model in models.values()]
     print(f"\n{quantity}, {precision}: {title}\n")
     print(f"| formulation | {' | '.join(str(name) for name in models)} |\n|---|{'---|' * len(models)}")
@@ -143,7 +145,10 @@ def table(title, models, quantity, precision):
         print(f"| {method} | {' | '.join(cells)} |", flush=True)
     for method, why in {m: w for _, refused in columns.values() for m, w in refused.items()}.items():
         print(f"\n{method} is not for all of these: {why}")
-    return {m: [found.get(m, {}).get(precision, float("nan")) for found, _ in columns.values()] for m in FUNCTIONS[quantity].methods}
+    return {
+        m: [found.get(m, {}).get(precision, float("nan")) for found, _ in columns.values()]
+        for m in FUNCTIONS[quantity].methods
+    }
 
 
 def plot(path, results):

@@ -29,7 +29,9 @@ def test_formulations_are_one_function(name, quantity):
             except QddotError:
                 continue
             off = max(abs(x - y) for x, y in zip(result.ravel(), exact.ravel(), strict=True))
-            assert off <= mpmath.mpf(10) ** (12 - DIGITS) * size, method  # twelve digits for the condition of what is solved
+            assert off <= mpmath.mpf(10) ** (12 - DIGITS) * size, (
+                method
+            )  # twelve digits for the condition of what is solved
             same += 1
     assert same >= min(1, len(others))
 

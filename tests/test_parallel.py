@@ -9,7 +9,9 @@ from tolerances import solve
 
 import qddot
 from benchmarks import parallel as benchmark
+from qddot import functions
 from qddot.algorithms import articulated_body, newton_euler, parallel
+from qddot.compiler import interp
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 
@@ -102,6 +104,8 @@ def test_batches_complex_steps_and_other_scalars():
         assert np.array_equal(batch[k], one)
         objects = parallel.forward_dynamics(robot.model, *(x[k].astype(object) for x in (q, v, a)), f[k])
         assert np.max(np.abs(objects.astype(float) - one)) <= 1e-9 * np.max(np.abs(one))
+    pushed = parallel.forward_dynamics(robot.model, q[0], v[0], a[0], f)  # forces alone may have batch axes
+    assert np.array_equal(pushed[2], parallel.forward_dynamics(robot.model, q[0], v[0], a[0], f[2]))
     step = parallel.forward_dynamics(robot.model, q[0], v[0], a[0] + 1e-20j * v[0]).imag / 1e-20
     expected = np.linalg.solve(robot.mass_matrix(q[0]), v[0])
     assert np.max(np.abs(step - expected)) <= 1e-9 * np.max(np.abs(expected))
@@ -121,6 +125,8 @@ def test_links_without_mass_wait_for_what_they_carry(where):
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a)
     found = parallel.forward_dynamics(s.model, s.q, s.v, s.a)
     assert np.max(np.abs(found - expected)) <= 1e-9 * np.max(np.abs(expected))
+    traced = interp.run(functions.traced(s.model, "forward_dynamics", "divide_and_conquer"), np.array([*s.q, *s.v, *s.a]))
+    assert np.max(np.abs(traced - expected)) <= 1e-9 * np.max(np.abs(expected))
 
 
 def test_real_robots_agree():

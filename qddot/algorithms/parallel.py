@@ -143,9 +143,9 @@ class Links(NamedTuple):
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> Array:
     """q̈ by divide and conquer, one state; a batch is a loop over its states."""
-    if max(np.ndim(x) for x in (q, v, tau)) > 1:
+    if max(np.ndim(x) for x in (q, v, tau)) > 1 or np.ndim(f_ext) > 2:
         return _each(model, q, v, tau, f_ext)
-    of_floats = all(np.asarray(x).dtype.kind in "fc" for x in (q, v, tau))
+    of_floats = all(np.asarray(x).dtype != object for x in (q, v, tau))
     fixed = _fixed(model) if of_floats else Fixed.of(model, alone=True)
     tau = tau + passive_forces(model, q, v) if fixed.is_passive else tau
     if model.is_coupled:
