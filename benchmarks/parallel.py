@@ -16,6 +16,7 @@ import numpy as np
 import qddot
 from qddot import kernels
 from qddot.algorithms import articulated_body, augmented, operators, parallel
+from qddot.algorithms.contraction import schedule
 from qddot.compiler import llvm, machine
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
@@ -126,7 +127,7 @@ def _crossover(lengths, found):
         wins = [n for n, t, x in zip(lengths, split, found, strict=True) if t < x[rival]]
         said = f"wins from {min(wins)} links on" if wins and wins == lengths[-len(wins) :] else "does not win"
         print(f"\ndivide and conquer against {rival}: {said} ({split[-1] / found[-1][rival]:.3g} of its time at the end)")
-    plan = [parallel.schedule((-1, *range(n)), (True,) * (n + 1)) for n in lengths]
+    plan = [schedule((-1, *range(n)), (True,) * (n + 1)) for n in lengths]
     print("\n| links | steps one after another | joins |\n|---|---|---|")
     for n, p in zip(lengths, plan, strict=True):
         print(f"| {n} | {p.depth} | {p.joins} |")

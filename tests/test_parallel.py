@@ -11,6 +11,7 @@ import qddot
 from benchmarks import parallel as benchmark
 from qddot import functions
 from qddot.algorithms import articulated_body, newton_euler, parallel
+from qddot.algorithms.contraction import schedule
 from qddot.compiler import interp
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
@@ -48,7 +49,7 @@ SHAPES = (chain, star, caterpillar, binary, some_tree)
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 1000, 8000])
 def test_steps_grow_with_the_logarithm(shape, n):
     parent = tuple(shape(n))
-    plan = parallel.schedule(parent, (True,) * len(parent))
+    plan = schedule(parent, (True,) * len(parent))
     assert len(plan.steps) <= 2 * math.log2(len(parent)) + 2  # a rake and a halving a round
     assert plan.depth == 4 * len(plan.steps) + 2
     gone = [int(k) for step in plan.steps for k in step.outer]
@@ -60,7 +61,7 @@ def test_steps_grow_with_the_logarithm(shape, n):
 def test_who_is_joined_touches(shape):
     """An assembly is joined to one that hangs on its last link, and by a rake to nothing that carries something."""
     parent = shape(60)
-    plan = parallel.schedule(tuple(parent), (True,) * len(parent))
+    plan = schedule(tuple(parent), (True,) * len(parent))
     last, open_ends = list(range(len(parent))), [parent.count(i) for i in range(len(parent))]
     for step in plan.steps:
         for k, owner in zip(step.outer, step.owner, strict=True):
