@@ -83,7 +83,7 @@ def single(x):
 
 
 def states(model, count=STATES):
-    """q, v and a third vector, for accelerations and forces: numbers that float32 has; quaternions of axes at right angles."""
+    """q, v and a third vector, for accelerations and forces: numbers that float32 has; quaternions at rest."""
     rng, robot = np.random.default_rng(0), qddot.Robot(model, compiled=False)
     for _ in range(count):
         q, v = robot.random_state(rng)
@@ -133,9 +133,9 @@ def condition(model):
 
 
 def table(title, models, quantity, precision):
-    columns = {
-        name: errors(model, quantity, precisions={precision: PRECISIONS[precision]}) for name, model in models.items()
-    }
+    """Prints the errors of one quantity in one precision, and gives them back by formulation."""
+    only = {precision: PRECISIONS[precision]}
+    columns = {name: errors(model, quantity, precisions=only) for name, model in models.items()}
     conditions = [condition(in_scalars(model, single)) for model in models.values()]
     print(f"\n{quantity}, {precision}: {title}\n")
     print(f"| formulation | {' | '.join(str(name) for name in models)} |\n|---|{'---|' * len(models)}")
@@ -145,10 +145,8 @@ def table(title, models, quantity, precision):
         print(f"| {method} | {' | '.join(cells)} |", flush=True)
     for method, why in {m: w for _, refused in columns.values() for m, w in refused.items()}.items():
         print(f"\n{method} is not for all of these: {why}")
-    return {
-        m: [found.get(m, {}).get(precision, float("nan")) for found, _ in columns.values()]
-        for m in FUNCTIONS[quantity].methods
-    }
+    nothing = {precision: float("nan")}
+    return {m: [found.get(m, nothing)[precision] for found, _ in columns.values()] for m in FUNCTIONS[quantity].methods}
 
 
 def plot(path, results):

@@ -1,14 +1,13 @@
 """Divide and conquer against articulated bodies, one state of long chains: `python -m benchmarks.parallel`.
 
-Random revolute chains, float64. First, what grows how: seconds for one state by every formulation of forward dynamics that is
-O(n), read by Python as it is written (eager) or compiled with its loops (rolled), the exponent of growth over the range,
+Random revolute chains, float64. First, what grows how: the time for one state by every formulation of forward dynamics that
+is O(n), run by Python as it is written (eager) or compiled with its loops (rolled), the exponent of growth over the range,
 and the most memory of an eager call. Second, from which length on O(log n) steps win, and what they would have to cost to
-win against compiled code: the join of two assemblies, compiled, in lanes. Contestants take turns; times are medians.
+win against compiled code: the join of two assemblies, compiled, in lanes. Contestants take turns; times are the least.
 """
 
 import argparse
 import math
-import statistics
 import time
 import tracemalloc
 
@@ -17,6 +16,7 @@ import numpy as np
 import qddot
 from qddot import kernels
 from qddot.algorithms import articulated_body, augmented, operators, parallel
+from qddot.algorithms.contraction import schedule
 from qddot.compiler import llvm, machine
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
@@ -37,7 +37,7 @@ ROLLED = ("articulated_body_classical", "operators", "augmented")
 
 
 def race(contestants):
-    """The median time of a call of each, all taking turns."""
+    """The least time of a call of each, all taking turns."""
     times = {name: [] for name in contestants}
     for call in contestants.values():
         call()
@@ -48,7 +48,7 @@ def race(contestants):
             begin = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(x) for name, x in times.items()}
+    return {name: min(x) for name, x in times.items()}
 
 
 def contestants(n):
@@ -127,7 +127,7 @@ def _crossover(lengths, found):
         wins = [n for n, t, x in zip(lengths, split, found, strict=True) if t < x[rival]]
         said = f"wins from {min(wins)} links on" if wins and wins == lengths[-len(wins) :] else "does not win"
         print(f"\ndivide and conquer against {rival}: {said} ({split[-1] / found[-1][rival]:.3g} of its time at the end)")
-    plan = [parallel.schedule(tuple([-1, *range(n)]), (True,) * (n + 1)) for n in lengths]
+    plan = [schedule((-1, *range(n)), (True,) * (n + 1)) for n in lengths]
     print("\n| links | steps one after another | joins |\n|---|---|---|")
     for n, p in zip(lengths, plan, strict=True):
         print(f"| {n} | {p.depth} | {p.joins} |")

@@ -177,12 +177,8 @@ _FORWARD = {
     "constraint_forces": augmented.forward_dynamics_constraint_forces,
     "divide_and_conquer": parallel.forward_dynamics,
 }
-# Formulations that look at links one by one, and not only at what they carry: their inertias are not moved to parents.
-_OF_WHOLE_LINKS: dict[str, Callable[[Model], None]] = {
-    "constraint_forces": augmented.require_inertias,
-    "divide_and_conquer": lambda model: None,
-    "denoc": lambda model: None,  # it looks at centres of mass
-}
+# Formulations that look at links one by one, and not only at what they carry: inertias stay where they are, as numbers.
+_OF_WHOLE_LINKS = frozenset({"constraint_forces", "denoc", "divide_and_conquer"})
 
 _HYBRID = {
     "articulated_body": hybrid.hybrid_dynamics,
@@ -390,7 +386,9 @@ def traced(
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        filled = _with_traced_inertias(parameters.put(model, chosen, arrays[own:]), vectors[0][0].graph)
+        filled = parameters.put(model, chosen, arrays[own:])
+        if formulation not in _OF_WHOLE_LINKS:
+            filled = _with_traced_inertias(filled, vectors[0][0].graph)
         return algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
 
     graph, outputs, _ = trace(run, sizes, MOST_NODES if most is None else most)
@@ -417,11 +415,8 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
 
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
-    """The model that a formulation is traced on; an error if it does not admit this one."""
-    if method in _OF_WHOLE_LINKS:
-        _OF_WHOLE_LINKS[method](model)
-        return model
-    return function.simplify(model) if regroup else model
+    """The model that a formulation is traced on."""
+    return function.simplify(model) if regroup and method not in _OF_WHOLE_LINKS else model
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:

@@ -249,6 +249,21 @@ def test_place_size_and_threads_do_not_change_bits(robot, states):
         qddot.set_num_threads(None)
 
 
+def test_one_state_is_never_split(robot, states, monkeypatch):
+    """A kernel so long that one state is worth several threads has no batch to split."""
+    k = robot.kernel("forward_dynamics", method="articulated_body_absolute")
+    expected = k(*(x[0] for x in states))
+    monkeypatch.setattr(k, "_operations", 10**8)
+    monkeypatch.setattr(k, "_one_thread", 0)
+    monkeypatch.setattr(k, "one_state", None)
+    try:
+        qddot.set_num_threads(2)
+        assert np.array_equal(k(*(x[0] for x in states)), expected)
+        assert np.array_equal(k(*(x[:1] for x in states))[0], expected)
+    finally:
+        qddot.set_num_threads(None)
+
+
 def test_strange_memory(robot, states):
     k, M = robot.kernel("inverse_dynamics"), robot.kernel("mass_matrix")
     q, v, a = states

@@ -12,7 +12,7 @@ from qddot.algorithms import augmented, kinematics, newton_euler, operators, par
 from qddot.algorithms.operators import System
 from qddot.blocks import Motions, complement
 from qddot.check import brute_force_mass_matrix
-from qddot.errors import InputError
+from qddot.errors import InputError, NotRollableError
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad, Ad_inv_T, motion
@@ -229,6 +229,12 @@ def test_rolled(method):
     kernel = robot.kernel("forward_dynamics", method=method, form="rolled")
     expected = FORWARD[method](s.model, s.q, s.v, s.a)
     close(kernel(s.q, s.v, s.a), expected, solve(np.linalg.cond(robot.mass_matrix(s.q))))
+
+
+@pytest.mark.parametrize("method", ["constraint_forces", "divide_and_conquer"])
+def test_what_looks_at_more_than_parents_is_not_rolled(method):
+    with pytest.raises(NotRollableError, match="more of the tree"):
+        qddot.chain(5).kernel("forward_dynamics", method=method, form="rolled")
 
 
 def test_a_link_without_inertia():

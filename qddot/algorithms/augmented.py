@@ -194,8 +194,8 @@ def _meeting(
     K: dict[tuple[int, int], Matrix] = {}
     met: list[list[int]] = [[] for _ in model.parent]
     earlier: list[list[int]] = [[] for _ in model.parent]  # joints on a link, so far
-    for i, p in model.outward():
-        own = Motions(I_inv[i] @ F for F in T[i])
+    for i, _ in model.outward():
+        own, p = Motions(I_inv[i] @ F for F in T[i]), model.parent[i]
         K[i, i] = own.T.on(T[i]).add_diagonal(Y[i])
         if p and T[i]:
             back = Motions(I_inv[p] @ F for F in carried[i])

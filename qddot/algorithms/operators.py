@@ -116,9 +116,8 @@ class System:
 
     def projected(self) -> tuple[Array, Array]:
         """(26): SᵀIS α = Sᵀ(f_a - I a_0 - v × I v), rotors on the diagonal."""
-        return self.S.T @ self.I @ self.S + np.diag(self.rotors), self.S.T @ (
-            self.active_force() - self.net_force(self.a_0)
-        )
+        M = self.S.T @ self.I @ self.S + np.diag(self.rotors)
+        return M, self.S.T @ (self.active_force() - self.net_force(self.a_0))
 
     @cached_property
     def T(self) -> Array:

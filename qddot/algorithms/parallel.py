@@ -18,9 +18,8 @@ A link by itself has A = 1, C = 0, b = 0, J = I, e = v × I v - f_x.
 | joined    | an assembly and the one behind its outermost body                                            |
 | E         | (1 + C J)⁻¹                                                                                  |
 
-`schedule` says who is joined when: chains are halved (compress), branches are added to what carries them (rake), and a
-tree of n links is one assembly after O(log n) steps (Miller & Reif 1985). Going back, accelerations are found in the same
-steps. Work is O(n). The arrays of a step are arrays over links: of floats, or of any other scalars one by one.
+`contraction` says who is joined when. Going back, accelerations are found in the same steps. Work is O(n). The arrays of a
+step are arrays over links: of floats, or of any other scalars one by one.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms import shared_coordinates
+from qddot.algorithms.contraction import Plan, schedule
 from qddot.algorithms.passive import passive_forces
 from qddot.kinds import together
 from qddot.model import Model
@@ -39,7 +39,6 @@ from qddot.scalars import less, where
 from qddot.spatial import Ad_inv, Product, ad, ad_T, force, motion
 
 Array = NDArray[Any]
-Parents = tuple[int, ...]
 
 
 class Element(NamedTuple):
@@ -59,75 +58,6 @@ class Element(NamedTuple):
             x[i] = y
 
 
-class Step(NamedTuple):
-    """Assemblies `inner`, named by their first link, and those that are joined to them: one each, or several if raked."""
-
-    inner: Array
-    outer: Array
-    owner: Array  # which of the inner ones an outer one belongs to
-    is_rake: bool  # the outer ones end here: nothing hangs on them any more
-
-
-class Plan(NamedTuple):
-    """The steps inward; `roots` are the assemblies that are left, on the world."""
-
-    steps: tuple[Step, ...]
-    roots: Array
-
-    @property
-    def depth(self) -> int:
-        """Steps one after another: velocities, then assemblies, inward and outward."""
-        return 4 * len(self.steps) + 2
-
-    @property
-    def joins(self) -> int:
-        return sum(len(step.inner) for step in self.steps)
-
-
-@lru_cache(maxsize=64)
-def schedule(parent: Parents, heavy: tuple[bool, ...]) -> Plan:
-    """Who is joined when. A link that is not `heavy` cannot yield before it has joined one that it carries."""
-    children: list[list[int]] = [[] for _ in parent]  # assemblies, by their first links
-    for i in range(1, len(parent)):
-        children[parent[i]].append(i)
-    carries = children[:]  # carries[i]: on the last link of the assembly that begins with link i
-    ready, live, steps = list(heavy), list(range(1, len(parent))), list[Step]()
-    while any(carries[i] for i in live):
-        rakes = {i: [k for k in carries[i] if not carries[k]] for i in live if len(carries[i]) > 1}
-        rakes = {i: leaves for i, leaves in rakes.items() if leaves}
-        if rakes:
-            for i in rakes:
-                carries[i], ready[i] = [k for k in carries[i] if carries[k]], True
-            steps.append(_step(list(rakes.items()), True))
-        pairs = _pairs(live, carries, ready)
-        for i, k in pairs:
-            carries[i], ready[i] = carries[k], True
-        if pairs:
-            steps.append(_step([(i, [k]) for i, k in pairs], False))
-        gone = {k for leaves in rakes.values() for k in leaves} | {k for _, k in pairs}
-        live = [i for i in live if i not in gone]
-    return Plan(tuple(steps), np.array(live, dtype=int))
-
-
-def _pairs(live: list[int], carries: list[list[int]], ready: list[bool]) -> list[tuple[int, int]]:
-    """Every other joint along the chains, from the base outward."""
-    pairs, taken = [], set()
-    for i in live:
-        if i not in taken and len(carries[i]) == 1:
-            k = carries[i][0]
-            if ready[k] or not carries[k]:
-                pairs.append((i, k))
-                taken |= {i, k}
-    return pairs
-
-
-def _step(joined: list[tuple[int, list[int]]], is_rake: bool) -> Step:
-    outer = [k for _, ks in joined for k in ks]
-    owner = [n for n, (_, ks) in enumerate(joined) for _ in ks]
-    inner, ends, owners = (np.array(x, dtype=int) for x in ([i for i, _ in joined], outer, owner))
-    return Step(inner, ends, owners, is_rake)
-
-
 # ---- the mechanism as arrays over its links ---------------------------------------------------------------------------
 
 
@@ -143,9 +73,9 @@ class Links(NamedTuple):
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> Array:
     """q̈ by divide and conquer, one state; a batch is a loop over its states."""
-    if max(np.ndim(x) for x in (q, v, tau)) > 1:
+    if max(np.ndim(x) for x in (q, v, tau)) > 1 or np.ndim(f_ext) > 2:
         return _each(model, q, v, tau, f_ext)
-    of_floats = all(np.asarray(x).dtype.kind in "fc" for x in (q, v, tau))
+    of_floats = all(np.asarray(x).dtype != object for x in (q, v, tau))
     fixed = _fixed(model) if of_floats else Fixed.of(model, alone=True)
     tau = tau + passive_forces(model, q, v) if fixed.is_passive else tau
     if model.is_coupled:
