@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
+    changes,
     classical,
     composite_body,
     constrained,
@@ -54,15 +55,14 @@ UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float
 class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
-    `needs` names what else its kernel is made for ("frame", "prescribed"); `auto` lists the formulations of which the one
-    with fewest operations is compiled.
-    `simplify` is the rewriting of the model that its result does not notice.
+    `needs` names what else its kernel is made for ("frame", "prescribed", "by"); `auto` lists the formulations of which
+    the one with fewest operations is compiled. `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
     output: Callable[[Model], Shape]
     methods: Mapping[str, Algorithm]
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     auto: tuple[str, ...] = ()
     simplify: Callable[[Model], Model] = lambda model: model
 
@@ -163,13 +163,13 @@ _HYBRID = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
-    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, (), _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, (), _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, (), _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, (), _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, simplified),
     "hybrid_dynamics_with_forces": Function(
-        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, regrouped
     ),
     "mass_matrix": Function(
         ("q",),
@@ -221,16 +221,26 @@ FUNCTIONS: dict[str, Function] = {
         },
         simplify=simplified,
     ),
+    "hybrid_dynamics_derivatives": Function(
+        ("q", "v", "a", "tau"),
+        lambda m: (2, 4, m.nv, m.nv),
+        {
+            "composite_body_factored": derivatives.hybrid_dynamics_derivatives,
+            "articulated_body": table_derivatives.hybrid_dynamics_derivatives,
+        },
+        ("prescribed",),
+        simplify=simplified,
+    ),
     "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
         ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
     ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
-    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
-    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
-    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
-    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
-    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, ("frame",)),
+    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, ("frame",)),
+    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, ("frame",)),
+    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, ("frame",)),
+    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, ("frame",)),
     "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
@@ -256,10 +266,10 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
     "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
-        ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
+        ("q", "v", "tau"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), simplified
     ),
     "constrained_forward_dynamics_with_forces": Function(
-        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), regrouped
+        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), regrouped
     ),
 }
 
@@ -279,6 +289,30 @@ CUBIC: dict[str, Function] = {
     ),
 }
 
+
+def _by_scalar(algorithm: Algorithm) -> Algorithm:
+    def run(model: Model, q: Any, v: Any, *rest: Any, by: tuple[Any, ...], **needs: Any) -> Any:
+        return algorithm(model, q, v, *rest, changes.change_of(model, q, v, by), **needs)
+
+    return run
+
+
+# A kernel for each scalar p. The model is left as it is: p may be one of its numbers.
+BY_SCALAR: dict[str, Function] = {
+    "inverse_dynamics_derivative": Function(
+        ("q", "v", "a"), _nv, {"newton_euler": _by_scalar(table_derivatives.inverse_dynamics_derivative)}, ("by",)
+    ),
+    "forward_dynamics_derivative": Function(
+        ("q", "v", "tau"), _nv, {"articulated_body": _by_scalar(table_derivatives.forward_dynamics_derivative)}, ("by",)
+    ),
+    "hybrid_dynamics_derivative": Function(
+        ("q", "v", "a", "tau"),
+        _two_rows,
+        {"articulated_body": _by_scalar(table_derivatives.hybrid_dynamics_derivative)},
+        ("prescribed", "by"),
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": lambda m: (2,),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
@@ -292,7 +326,7 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC
+    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
     if name not in known:
         raise unknown("function", name, known, "a robot")
     function = known[name]
@@ -347,7 +381,7 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     function, _, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
-    if function.needs not in ("", "frame"):
+    if function.needs not in ((), ("frame",)):
         raise NotRollableError("it does not treat all joints alike")
     if regroup:
         model = function.simplify(model)

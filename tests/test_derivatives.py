@@ -11,7 +11,7 @@ from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
 from qddot import conventions, functions
-from qddot.algorithms import articulated_body, derivatives, differentiated, newton_euler, table_derivatives
+from qddot.algorithms import articulated_body, changes, derivatives, differentiated, newton_euler, table_derivatives
 from qddot.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
@@ -221,7 +221,7 @@ def test_the_regressor(robot):
     close(Y @ pi, newton_euler.rigid_body_forces(bare, s.q, s.v, s.a))
     slopes = robot.forward_dynamics_inertia_derivatives(s.q, s.v, s.a)
     for k in (0, 3, 9):
-        change = table_derivatives.by_inertia(s.model, s.model.n_links, inertia_of(np.eye(10)[k].tolist()))
+        change = changes.by_inertia(s.model, s.model.n_links, inertia_of(np.eye(10)[k].tolist()))
         expected = table_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.a, change)
         close(slopes[:, 10 * (s.model.n_links - 1) + k], expected, through_the_inverse(s))
 
@@ -265,7 +265,7 @@ def test_by_an_inertial_parameter(robot):
                 inertia[i] = inertia[i] + inertia_of((step * ten).tolist())
                 return dataclasses.replace(s.model, inertia=tuple(inertia))
 
-            check_change(s, table_derivatives.by_inertia(s.model, i, inertia_of(ten.tolist())), heavier)
+            check_change(s, changes.by_inertia(s.model, i, inertia_of(ten.tolist())), heavier)
 
 
 @SETTINGS
@@ -282,7 +282,7 @@ def test_by_a_placement(robot):
                 placement[i] = placement[i] @ exp(Motion(*(tuple(step * x for x in part) for part in X)))
                 return dataclasses.replace(s.model, placement=tuple(placement))
 
-            check_change(s, table_derivatives.by_placement(s.model, s.q, i, X), moved)
+            check_change(s, changes.by_placement(s.model, s.q, i, X), moved)
 
 
 @SETTINGS
@@ -296,4 +296,4 @@ def test_by_gravity(robot):
                 s.model, gravity=tuple(x + step * y for x, y in zip(s.model.gravity, g, strict=True))
             )
 
-        check_change(s, table_derivatives.by_gravity(s.model, g), heavier)
+        check_change(s, changes.by_gravity(s.model, g), heavier)

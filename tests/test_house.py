@@ -41,13 +41,17 @@ MAY_IMPORT = {
         *("algorithms", "compiler", "parameters", "regroup", "rolling"),
         *("model", "joints", "spatial", "scalars", "errors"),
     },
+    "by": {"model", "errors"},
+    "derivative_methods": {"by", "model", "errors"},
     "constraints": {"algorithms", "model", "errors"},
     "constraint_methods": {"constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
     "robot": {
         *(
+            "by",
             "constraint_methods",
+            "derivative_methods",
             "kernels",
             "export",
             "functions",
@@ -145,7 +149,7 @@ BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
     "robot.py": 780,  # one short method a function, all alike
-    "functions.py": 500,  # one table of all functions, and what makes programs of its rows
+    "functions.py": 540,  # one table of all functions, and what makes programs of its rows
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way

@@ -675,6 +675,26 @@ def test_open_loops_and_wrong_velocities_are_said():
     assert np.isnan(robot.forward_dynamics(q[0], z + np.nan, z)).all()
 
 
+def test_kernels_cannot_be_mistaken_for_those_of_the_tree():
+    """Names of dynamics that loops change are refused for a robot that has loops, or constraints of its user's own."""
+    tree = qddot.load("puma560")
+    for robot in (qddot.load("fivebar"), tree.with_constraint("same", position=lambda q: [q[0] - q[1]])):
+        for name in (
+            "forward_dynamics",
+            "inverse_dynamics",
+            "inverse_dynamics_derivatives",
+            "forward_dynamics_with_forces",
+        ):
+            with pytest.raises(qddot.InputError, match=rf"has loops or constraints .*, which {name} would ignore"):
+                robot.kernel(name)
+        with pytest.raises(qddot.InputError, match="constrained_forward_dynamics keeps them"):
+            robot.export_c("forward_dynamics")
+        with pytest.raises(qddot.InputError, match="which hybrid_dynamics would ignore"):
+            robot.kernel("hybrid_dynamics", prescribed=[0])
+        assert robot.kernel("constrained_forward_dynamics").info.function == "constrained_forward_dynamics"
+        assert robot.spanning_tree().kernel("forward_dynamics").info.function == "forward_dynamics"
+
+
 def test_what_cannot_be_assembled_is_said():
     b = qddot.Builder("short", gravity=(0.0, -9.81, 0.0))
     b.link("a", 1.0, (0.1, 0, 0), BODY).joint("j", "world", "a", Revolute())
