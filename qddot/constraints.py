@@ -54,9 +54,13 @@ class Constrained:
         """Up to which measure the kept rows are taken to be independent."""
         dropped = np.delete(self._generic_jacobians, self.rows, axis=-2)
         is_choice = np.max(np.abs(dropped), initial=0.0) > 1e-9
+        return self._usual * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT)
+
+    @cached_property
+    def _usual(self) -> float:
+        """What the kept rows' measure of dependence is at most configurations."""
         still = np.zeros(self.robot.nv)
-        usual = self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]
-        return float(np.nanmedian(usual) * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT))
+        return float(np.nanmedian(self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]))
 
     @cached_property
     def _generic_jacobians(self) -> Array:
@@ -213,6 +217,42 @@ class Constrained:
             return lam
         A_T = np.swapaxes(self.robot._run("constraint_jacobian", q), -1, -2)
         return _on(np.linalg.pinv(A_T, rcond=_RANK), _on(A_T, lam))
+
+    def derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> tuple[list[Array], list[Array]]:
+        """Those of the accelerations, and of the multipliers, by q, v and tau."""
+        robot = self.robot
+        self.see(q)
+        if robot.massless_joints:
+            raise robot._no_mass()
+        out = robot._run("constrained_forward_dynamics_derivatives", q, v, tau)
+        flat = self._only_closed(out[..., :-3], out[..., -2:].real, None)
+        singular = np.asarray(~(out[..., -3].real < self._usual * _DEPENDENT))
+        if singular.ndim == 0 and singular and all(np.isfinite(np.asarray(x)).all() for x in (q, v, tau)):
+            raise InputError(
+                f"the rows of robot {robot.name!r}'s constraints depend on each other in this configuration, which is "
+                f"singular: accelerations have no derivatives there"
+            )
+        flat = np.where(singular[..., None], np.nan, flat)
+        n = robot.nv
+        parts = np.moveaxis(flat.reshape(*flat.shape[:-1], 3, n + len(self.names), n), -3, 0)
+        of_a, of_lam = list(parts[..., :n, :]), list(parts[..., n:, :])
+        return of_a, of_lam if len(self.rows) == len(self.names) else self._least_derivatives(q, v, tau, of_lam)
+
+    def _least_derivatives(self, q: Any, v: Any, tau: Any, kept: list[Array]) -> list[Array]:
+        """Those of the least multipliers λ = X⁺Xλ_kept, X = Aᵀ, where the rank of A stays as it is:
+
+        ∂λ = X⁺(∂(Xλ_kept) - ∂X λ) + (1 - X⁺X) ∂Xᵀ X⁺ᵀλ.
+        """
+        A, dA = self.robot._run("constraint_jacobian", q), self.robot._run("constraint_jacobian_derivatives", q)
+        lam_kept = self.forward(q, v, tau, None, "direct", None, None)[1]
+        X = np.swapaxes(A, -1, -2)
+        inverse = np.linalg.pinv(X, rcond=_RANK)
+        lam = _on(inverse, _on(X, lam_kept))
+        out = [inverse @ X @ slopes for slopes in kept]
+        turned = np.einsum("...rjk,...r->...jk", dA, lam_kept - lam)
+        back = np.einsum("...rjk,...j->...rk", dA, _on(np.swapaxes(inverse, -1, -2), lam))
+        out[0] = out[0] + inverse @ turned + back - inverse @ X @ back
+        return out
 
     def inverse(
         self,

@@ -12,6 +12,9 @@ from qddot import by as scalar
 from qddot.errors import InputError, SingularMassMatrixError
 from qddot.model import Model
 
+if TYPE_CHECKING:
+    from qddot.constraints import Constrained
+
 Array = NDArray[Any]
 
 
@@ -56,6 +59,13 @@ class SecondDerivatives(NamedTuple):
     dM: Array
 
 
+class ConstrainedDerivatives(NamedTuple):
+    """Of the accelerations, and of the constraints' forces λ."""
+
+    a: ForwardDynamicsDerivatives
+    lam: ForwardDynamicsDerivatives
+
+
 class DerivativeMethods:
     """A part of `Robot`."""
 
@@ -69,7 +79,9 @@ class DerivativeMethods:
         def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array: ...
         def _massless(self, among: tuple[int, ...]) -> tuple[str, ...]: ...
         def _no_mass(self, joints: Sequence[str] = ()) -> SingularMassMatrixError: ...
-        def _has_loops(self, what: str) -> InputError: ...
+        def _has_loops(self, function: str) -> InputError: ...
+        @property
+        def _closure(self) -> Constrained: ...
 
     def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
         """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
@@ -78,8 +90,24 @@ class DerivativeMethods:
 
     def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
         """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
-        self._only_trees("forward_dynamics_derivatives")
+        if self.model.is_constrained:
+            return self.constrained_forward_dynamics_derivatives(q, v, tau).a
         return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+
+    def constrained_forward_dynamics_derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike
+    ) -> ConstrainedDerivatives:
+        """How accelerations and constraint forces change, loops closed: d.a.dq, …, d.lam.dtau (docs/derivatives.md).
+
+        d.lam has one row for each row of the constraints; where rows are redundant it is that of the least forces, along
+        motions that keep the loops closed.
+        """
+        of_a, of_lam = self._closure.derivatives(q, v, tau)
+        return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
+
+    def constraint_jacobian_derivatives(self, q: ArrayLike) -> Array:
+        """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along freedom k."""
+        return self._run("constraint_jacobian_derivatives", q)
 
     def hybrid_dynamics_derivatives(
         self,

@@ -19,6 +19,7 @@ from qddot.algorithms import (
     classical,
     composite_body,
     constrained,
+    constrained_derivatives,
     coriolis,
     derivatives,
     differentiated,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 Algorithm = Callable[..., Any]
 
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
+_MOVES_Q = "differentiated"  # by itself, on dual numbers: frames taken at one instant, as sums of angles need, stay behind
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -260,13 +262,28 @@ def _rows(m: Model) -> Shape:
     return (loops.count(m),)
 
 
+def _closed_slopes(m: Model) -> Shape:
+    """Those of accelerations and multipliers by q, v and tau, and the same three numbers."""
+    return (3 * (m.nv + loops.count(m)) * m.nv + 3,)
+
+
 LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
     "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
+    "constraint_jacobian_derivatives": Function(
+        ("q",), lambda m: (loops.count(m), m.nv, m.nv), {"differentiated": constrained_derivatives.jacobian_derivatives}
+    ),
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
     "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
         ("q", "v", "tau"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), simplified
+    ),
+    "constrained_forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"),
+        _closed_slopes,
+        {"differentiated": constrained_derivatives.forward_dynamics_derivatives},
+        ("rows",),
+        simplify=simplified,
     ),
     "constrained_forward_dynamics_with_forces": Function(
         ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), regrouped
@@ -419,7 +436,7 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     ways = [(m, False) for m in others]
     if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
-        ways += [(m, True) for m in (first, *others)] if worth_trying else []
+        ways += [(m, True) for m in (first, *others) if m != _MOVES_Q] if worth_trying else []
     for m, sums in ways:
         try:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
