@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import sysconfig
+from pathlib import Path
 
 import linkages
 import numpy as np
@@ -812,3 +814,48 @@ def test_robots_with_constraints_are_themselves():
     assert set(KINDS) >= {loop.joint.kind for loop in robot.model.loops}
     s = State(robot)
     assert other.spanning_tree().forward_dynamics(s.q, s.v, s.a).shape == (3,)
+
+
+JDOTV = ("connect_2d", "connect_3d", "weld_3d")
+
+
+@pytest.mark.parametrize("name", JDOTV)
+def test_models_of_mujoco_warp(name):
+    """Boxes that float and are held together: the three methods, and MuJoCo where it is at rest.
+
+    At rest nothing depends on how MuJoCo treats J̇v. Its matrices in (20) give our accelerations; its own soft solution
+    comes within (1 - d)/d of them at the hardest impedance d = 0.9999 that it takes, times what A M⁻¹ Aᵀ's rows mix.
+    """
+    mujoco = pytest.importorskip("mujoco")
+    from qddot import conventions
+
+    file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
+    if not file.exists():
+        pytest.skip("mujoco-warp is not installed")
+    robot = qddot.Robot(qddot.load(file).model, compiled=False)
+    m = mujoco.MjModel.from_xml_path(str(file))
+    d = mujoco.MjData(m)
+    mujoco.mj_resetDataKeyframe(m, d, 0)
+    q = conventions.from_mujoco_q(robot.model, d.qpos)
+    assert np.abs(robot.constraint_residual(q)).max() < 1e-12
+    assert robot.mobility == {"connect_2d": 3, "connect_3d": 9, "weld_3d": 6}[name]
+    rng = np.random.default_rng(0)
+    tau = rng.standard_normal(robot.nv)
+    v = robot.project_velocity(q, conventions.from_mujoco_v(robot.model, q, d.qvel))
+    results = [robot.constrained_forward_dynamics(q, v, tau, method=method) for method in METHODS]
+    for a, lam in results[1:]:
+        close(a, results[0][0])
+        close(lam, results[0][1])
+    a = robot.forward_dynamics(q, 0.0 * v, tau)
+    m.eq_solimp[:] = (0.9999, 0.9999, 0.001, 0.5, 2)
+    d.qvel[:], d.qfrc_applied[:] = 0.0, conventions.to_mujoco_tau(robot.model, q, tau)
+    m.opt.tolerance, m.opt.iterations = 1e-14, 200
+    m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_REFSAFE
+    mujoco.mj_forward(m, d)
+    J, M = d.efc_J.reshape(d.nefc, m.nv), np.zeros((m.nv, m.nv))
+    mujoco.mj_fullM(m, d, M)
+    system = np.block([[M, -J.T], [J, np.zeros((d.nefc, d.nefc))]])
+    hard = np.linalg.lstsq(system, [*d.qfrc_smooth, *np.zeros(d.nefc)], rcond=None)[0][: m.nv]
+    theirs = conventions.to_mujoco_a(robot.model, q, 0.0 * v, a)
+    close(theirs, hard)
+    close(theirs, d.qacc, 1e-3)
