@@ -642,7 +642,8 @@ def test_more_rows_than_unknown_accelerations():
     with pytest.raises(
         qddot.InputError, match=r"prescribed accelerations .* cannot be: with them loop 'cut' row \d opens by"
     ):
-        robot.hybrid_dynamics(q, v, a, np.zeros(5), prescribed=u)
+        robot.hybrid_dynamics(q[0], v[0], a[0], np.zeros(5), prescribed=u)
+    assert np.isnan(robot.hybrid_dynamics(q, v, a, np.zeros(5), prescribed=u)).all()
 
 
 # ---- wrong use
@@ -859,3 +860,35 @@ def test_models_of_mujoco_warp(name):
     theirs = conventions.to_mujoco_a(robot.model, q, 0.0 * v, a)
     close(theirs, hard)
     close(theirs, d.qacc, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["fivebar", "fourbar_six_rows"])
+def test_a_batch_is_never_lost_to_one_sample(name):
+    """Open loops, velocities and accelerations that open them, NaN: each is NaN in its own sample, whatever is asked."""
+    robot = MECHANISMS[name]()
+    q, v, a = motion(robot, 7)
+    drives, tau = robot.joint_names[:2], np.ones(robot.nv)
+    q[1], v[2, 0], a[3, 0] = q[1] + 0.1, v[2, 0] + 1.0, a[3, 0] + 1.0
+    q[4, 0], v[5, 0], a[6, 0] = np.nan, np.nan, np.nan
+
+    def check(function, bad, *inputs):
+        found, alone = function(*inputs), function(*(x[0] for x in inputs))
+        good = [k for k in range(7) if k not in bad]
+        for x, one in zip(found, alone, strict=True):
+            assert np.isnan(x[bad]).all()
+            assert np.isfinite(x[good]).all()
+            close(x[0], one)
+
+    everything = robot.joint_names
+    with np.errstate(all="ignore"):
+        check(lambda *s: robot.constrained_inverse_dynamics(*s, actuated=everything), [1, 2, 3, 4, 5, 6], q, v, a)
+        hybrid = robot.constrained_hybrid_dynamics
+        check(lambda q, v, a: hybrid(q, v, a, tau, prescribed=drives[:1])[:2], [1, 2, 4, 5, 6], q, v, a)
+        check(lambda q, v: robot.constrained_forward_dynamics(q, v, tau), [1, 2, 4, 5], q, v)
+        check(lambda q, v: (robot.forward_dynamics(q, v, tau, method="null_space"),), [1, 2, 4, 5], q, v)
+        check(lambda q, v: (robot.project_velocity(q, v),), [4, 5], q, v)
+        check(lambda q: (robot.close_loops(q)[0],), [4], q)
+    too_few = robot.constrained_inverse_dynamics(q[:1], v[:1], a[:1], actuated=[])[0]
+    assert np.isnan(too_few).all()
+    with pytest.raises(qddot.InputError, match="is not possible with the joints that are actuated"):
+        robot.constrained_inverse_dynamics(q[0], v[0], a[0], actuated=[])
