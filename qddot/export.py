@@ -114,7 +114,7 @@ def c_source(
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
     needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows), ("by", by)) if x is not None}
-    plain, method, _ = functions.cheapest(model, function, method, **needs)
+    plain, _, method, _ = functions.cheapest(model, function, method, **needs)
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(

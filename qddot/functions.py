@@ -418,9 +418,10 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
 
 
 class Choice(NamedTuple):
-    """A program, its formulation, and whether links on parallel axes are in frames that do not turn with them."""
+    """A program, the same with products and sums fused, its formulation, and whether sums of angles turn its links."""
 
     program: Program
+    line: Program
     method: str
     sums: bool
 
@@ -431,8 +432,9 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
 
     function = lookup(name, method)[0]
     first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    best = Choice(traced(model, name, first, **needs), first, False)
-    least = len(fused(best.program).nodes())
+    program = traced(model, name, first, **needs)
+    best = Choice(program, fused(program), first, False)
+    least = len(best.line.nodes())
     ways = [(m, False) for m in others]
     if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
@@ -442,9 +444,10 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
         except KernelTooLargeError:
             continue
-        count = len(fused(other).nodes())
+        line = fused(other)
+        count = len(line.nodes())
         if count < least:
-            best, least = Choice(other, m, sums), count
+            best, least = Choice(other, line, m, sums), count
     return best
 
 
