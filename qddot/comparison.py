@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from qddot import kernels
-from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Kernel, get_num_threads, set_num_threads
 from qddot.errors import FormulationError
 from qddot.functions import FUNCTIONS, cheapest
@@ -57,7 +56,7 @@ def compare(robot: Robot, function: str, *, measure: bool = False, most: float |
         except FormulationError as error:
             rows.append(Formulation(function, method, False, {}, refused=str(error)))
             continue
-        auto, count = method == chosen.method, len(fused(choice.program).nodes())
+        auto, count = method == chosen.method, len(choice.line.nodes())
         rows.append(Formulation(function, method, auto, choice.program.count(), count, None, chosen.why if auto else ""))
     if not measure:
         return rows

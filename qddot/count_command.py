@@ -97,8 +97,9 @@ def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> It
     """What is to be counted, or an error that says what there is."""
     for name in functions:
         if needs := lookup(name, "auto")[0].needs:
-            what = "a frame" if needs == "frame" else f"{needs}="
-            raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {needs}=...).info has its operations")
+            what = "a frame" if needs == ("frame",) else ", ".join(f"{x}=" for x in needs)
+            asked = ", ".join(f"{x}=..." for x in needs)
+            raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {asked}).info has its operations")
     massless = robot.massless_joints
     if massless and (solving := [f for f in functions if f in _SOLVE]):
         raise InputError(f"{solving[0]} is not defined: joint {', '.join(massless)} moves nothing that has mass or inertia")

@@ -16,9 +16,11 @@ from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
     augmented,
+    changes,
     classical,
     composite_body,
     constrained,
+    constrained_derivatives,
     coriolis,
     denoc,
     derivatives,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 Algorithm = Callable[..., Any]
 
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
+_MOVES_Q = "differentiated"  # by itself, on dual numbers: frames taken at one instant, as sums of angles need, stay behind
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -61,15 +64,14 @@ UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float
 class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
-    `needs` names what else its kernel is made for ("frame", "prescribed"); `auto` lists the formulations of which the one
-    with fewest operations is compiled.
-    `simplify` is the rewriting of the model that its result does not notice.
+    `needs` names what else its kernel is made for ("frame", "prescribed", "by"); `auto` lists the formulations of which
+    the one with fewest operations is compiled. `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
     output: Callable[[Model], Shape]
     methods: Mapping[str, Algorithm]
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     auto: tuple[str, ...] = ()
     simplify: Callable[[Model], Model] = lambda model: model
 
@@ -177,8 +179,9 @@ _FORWARD = {
     "constraint_forces": augmented.forward_dynamics_constraint_forces,
     "divide_and_conquer": parallel.forward_dynamics,
 }
-# Formulations that look at links one by one, and not only at what they carry: inertias stay where they are, as numbers.
+# Formulations that look at links one by one, and not only at what they carry: inertias are not moved from link to link.
 _OF_WHOLE_LINKS = frozenset({"constraint_forces", "denoc", "divide_and_conquer"})
+_ASKS_FOR_MASS = frozenset({"constraint_forces", "divide_and_conquer"})  # whether a link has any: inertias stay numbers
 
 _HYBRID = {
     "articulated_body": hybrid.hybrid_dynamics,
@@ -187,13 +190,13 @@ _HYBRID = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
-    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, (), _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, (), _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, (), _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, (), _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, simplified),
     "hybrid_dynamics_with_forces": Function(
-        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, regrouped
     ),
     "mass_matrix": Function(
         ("q",),
@@ -261,21 +264,31 @@ FUNCTIONS: dict[str, Function] = {
         },
         simplify=simplified,
     ),
+    "hybrid_dynamics_derivatives": Function(
+        ("q", "v", "a", "tau"),
+        lambda m: (2, 4, m.nv, m.nv),
+        {
+            "composite_body_factored": derivatives.hybrid_dynamics_derivatives,
+            "articulated_body": table_derivatives.hybrid_dynamics_derivatives,
+        },
+        ("prescribed",),
+        simplify=simplified,
+    ),
     "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
         ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
     ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
-    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
-    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
-    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
-    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
-    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, ("frame",)),
+    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, ("frame",)),
+    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, ("frame",)),
+    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, ("frame",)),
+    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, ("frame",)),
     "operational_space_inverse_inertia": Function(
         ("q",),
         lambda m: (6, 6),
         {"force_propagation": _inverse_inertia, "jacobian": _inverse_inertia_by_jacobian},
-        "frame",
+        ("frame",),
     ),
     "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
@@ -296,16 +309,31 @@ def _rows(m: Model) -> Shape:
     return (loops.count(m),)
 
 
+def _closed_slopes(m: Model) -> Shape:
+    """Those of accelerations and multipliers by q, v and tau, and the same three numbers."""
+    return (3 * (m.nv + loops.count(m)) * m.nv + 3,)
+
+
 LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
     "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
+    "constraint_jacobian_derivatives": Function(
+        ("q",), lambda m: (loops.count(m), m.nv, m.nv), {"differentiated": constrained_derivatives.jacobian_derivatives}
+    ),
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
     "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
-        ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
+        ("q", "v", "tau"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), simplified
+    ),
+    "constrained_forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"),
+        _closed_slopes,
+        {"differentiated": constrained_derivatives.forward_dynamics_derivatives},
+        ("rows",),
+        simplify=simplified,
     ),
     "constrained_forward_dynamics_with_forces": Function(
-        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), regrouped
+        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), regrouped
     ),
 }
 
@@ -332,6 +360,30 @@ ALIASES = {
     "walker_orin_3": "composite_body",
 }
 
+
+def _by_scalar(algorithm: Algorithm) -> Algorithm:
+    def run(model: Model, q: Any, v: Any, *rest: Any, by: tuple[Any, ...], **needs: Any) -> Any:
+        return algorithm(model, q, v, *rest, changes.change_of(model, q, v, by), **needs)
+
+    return run
+
+
+# A kernel for each scalar p. The model is left as it is: p may be one of its numbers.
+BY_SCALAR: dict[str, Function] = {
+    "inverse_dynamics_derivative": Function(
+        ("q", "v", "a"), _nv, {"newton_euler": _by_scalar(table_derivatives.inverse_dynamics_derivative)}, ("by",)
+    ),
+    "forward_dynamics_derivative": Function(
+        ("q", "v", "tau"), _nv, {"articulated_body": _by_scalar(table_derivatives.forward_dynamics_derivative)}, ("by",)
+    ),
+    "hybrid_dynamics_derivative": Function(
+        ("q", "v", "a", "tau"),
+        _two_rows,
+        {"articulated_body": _by_scalar(table_derivatives.hybrid_dynamics_derivative)},
+        ("prescribed", "by"),
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": lambda m: (2,),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
@@ -345,7 +397,7 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC
+    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
     if name not in known:
         raise unknown("function", name, known, "a robot")
     function = known[name]
@@ -387,7 +439,7 @@ def traced(
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
         filled = parameters.put(model, chosen, arrays[own:])
-        if formulation not in _OF_WHOLE_LINKS:
+        if formulation not in _ASKS_FOR_MASS:
             filled = _with_traced_inertias(filled, vectors[0][0].graph)
         return algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
 
@@ -402,7 +454,7 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     function, formulation, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
-    if function.needs not in ("", "frame"):
+    if function.needs not in ((), ("frame",)):
         raise NotRollableError("it does not treat all joints alike")
     model = _rewritten(model, function, formulation, regroup)
 
@@ -426,9 +478,10 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
 
 
 class Choice(NamedTuple):
-    """A program, its formulation, whether links on parallel axes are in frames that do not turn with them, and why."""
+    """A program, the same with products and sums fused, its formulation, whether sums of angles turn its links, and why."""
 
     program: Program
+    line: Program
     method: str
     sums: bool
     why: str = ""
@@ -443,14 +496,15 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
 
     function = lookup(name, method)[0]
     first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    best = Choice(traced(model, name, first, **needs), first, False)
-    least = len(fused(best.program).nodes())
+    program = traced(model, name, first, **needs)
+    best = Choice(program, fused(program), first, False)
+    least = len(best.line.nodes())
     tried = {first: str(least)}
     ways = [(m, False) for m in others]
     can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
-        ways += [(m, True) for m in (first, *others)] if worth_trying else []
+        ways += [(m, True) for m in (first, *others) if m != _MOVES_Q] if worth_trying else []
     for m, sums in ways:
         label = f"{m} with sums of angles" if sums else m
         try:
@@ -458,10 +512,11 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
         except KernelTooLargeError:
             tried[label] = "far more"
             continue
-        count = len(fused(other).nodes())
+        line = fused(other)
+        count = len(line.nodes())
         tried[label] = str(count)
         if count < least:
-            best, least = Choice(other, m, sums), count
+            best, least = Choice(other, line, m, sums), count
     return best._replace(why="instructions: " + ", ".join(f"{label} {count}" for label, count in tried.items()))
 
 

@@ -95,7 +95,6 @@ def _chosen(
 ) -> tuple[dict[str, Any], Program | Rolled]:
     """The program to compile, and what is to be known of it."""
     from qddot.compiler import rolled as rolling
-    from qddot.compiler.fuse import fused
 
     why = ""
     if form == "rolled" or (form == "auto" and model.n_links > LONG):
@@ -111,8 +110,7 @@ def _chosen(
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
-    plain, method, sums, chosen = cheapest(model, name, method, **needs)
-    line = fused(plain)
+    plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
