@@ -74,8 +74,9 @@ def solve(
     batch, nq = start.shape[:-1], rollout.robot.nq
     out = np.full((*batch, len(times), start.shape[-1]), np.nan)
     found, evaluations = [], 0
+    kernels = _kernels(rollout, method) if rollout.robot.compiled else None
     for k in np.ndindex(batch):
-        flow, jacobian = _functions(rollout, method, k)
+        flow, jacobian = _functions(rollout, kernels, k)
         more = {"jac": jacobian} if method in _IMPLICIT and jacobian is not None else {}
         hooks = [_hook(e, nq) for e in events]
         span = (float(times[0]), float(times[-1]))
@@ -112,15 +113,15 @@ def _found(events: Sequence[Event], done: Any, nq: int) -> dict[str, list[dict[s
 # ---- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _functions(rollout: Rollout, method: str, k: tuple[int, ...]) -> tuple[Callable[..., Array], Any]:
+def _functions(rollout: Rollout, kernels: Any, k: tuple[int, ...]) -> tuple[Callable[..., Array], Any]:
     """ẏ(t, y) and ∂ẏ/∂y of one sample."""
     values = [
         x[tuple(0 if n == 1 else j for j, n in zip(k[len(k) - (x.ndim - len(p.shape)) :], x.shape, strict=False))]
         for x, p in zip(rollout.values, rollout._parameters, strict=True)
     ]
-    if not rollout.robot.compiled:
+    if kernels is None:
         return _in_python(rollout, values)
-    flow, slopes = _kernels(rollout, method)
+    flow, slopes = kernels
     return lambda t, y: flow(y, np.array([t]), *values), lambda t, y: slopes(y, np.array([t]), *values)
 
 

@@ -9,7 +9,6 @@ made unit again, which costs no order. h is the step. `past` are derivatives of 
 | `semi_implicit_euler` | 1     | 1           | cheap steps, games                                                    |
 | `rk4`                 | 4     | 4           | everything that is not stiff                                          |
 | `rkmk4`               | 4     | 4           | the same, with rotations moved on their group                         |
-| `mujoco_rk4`          | 4, 2  | 4           | comparison with MuJoCo, whose RK4 has order 2 where a body turns       |
 | `ab4`                 | 4     | 1           | smooth motion: four times fewer evaluations than `rk4`                |
 | `variational`         | 2     | implicit    | conservative systems for a long time                                  |
 | `rosenbrock`          | 2     | 2 and ∂     | stiff springs and dampers: L-stable                                   |
@@ -69,20 +68,6 @@ def rkmk4(system: System, t: Scalar, s: State, h: Scalar) -> State:
     v4 = v + h * a3
     a4 = system.derivative(t + h, system.move(q, h * v3), v4)
     moved = h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4 + 0.5 * h * system.bracket(v1, v4))
-    return State(system.move(q, moved), v + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4))
-
-
-def mujoco_rk4(system: System, t: Scalar, s: State, h: Scalar) -> State:
-    """RK4 that moves by weighted velocities and leaves the brackets out: MuJoCo's, of order 2 where bodies turn."""
-    q, v = s.q, s.v
-    v1, a1 = v, system.derivative(t, q, v)
-    v2 = v + 0.5 * h * a1
-    a2 = system.derivative(t + 0.5 * h, system.move(q, 0.5 * h * v1), v2)
-    v3 = v + 0.5 * h * a2
-    a3 = system.derivative(t + 0.5 * h, system.move(q, 0.5 * h * v2), v3)
-    v4 = v + h * a3
-    a4 = system.derivative(t + h, system.move(q, h * v3), v4)
-    moved = h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
     return State(system.move(q, moved), v + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4))
 
 
@@ -210,22 +195,20 @@ Step = Callable[["System", Scalar, State, Scalar], State]
 
 
 class Integrator(NamedTuple):
-    """A step, its order (on rotations where that differs), the first steps if they are others, the sizes of `past`."""
+    """A step, its order, how many first steps are made by which other one, the sizes of `past`."""
 
     step: Step
     order: int
-    order_on_rotations: int
     start: Step | None = None
     start_steps: int = 0
     past: Callable[[int, int], tuple[int, ...]] = lambda nq, nv: ()
 
 
 INTEGRATORS: dict[str, Integrator] = {
-    "semi_implicit_euler": Integrator(semi_implicit_euler, 1, 1),
-    "rk4": Integrator(rk4, 4, 4),
-    "rkmk4": Integrator(rkmk4, 4, 4),
-    "mujoco_rk4": Integrator(mujoco_rk4, 4, 2),
-    "ab4": Integrator(ab4, 4, 4, ab4_start, 3, lambda nq, nv: (nq + nv,) * 3),
-    "variational": Integrator(variational, 2, 2, variational_start, 1, lambda nq, nv: (nv,)),
-    "rosenbrock": Integrator(rosenbrock, 2, 2),
+    "semi_implicit_euler": Integrator(semi_implicit_euler, 1),
+    "rk4": Integrator(rk4, 4),
+    "rkmk4": Integrator(rkmk4, 4),
+    "ab4": Integrator(ab4, 4, ab4_start, 3, lambda nq, nv: (nq + nv,) * 3),
+    "variational": Integrator(variational, 2, variational_start, 1, lambda nq, nv: (nv,)),
+    "rosenbrock": Integrator(rosenbrock, 2),
 }

@@ -184,12 +184,15 @@ class Rollout:
     def _past(self) -> tuple[int, ...]:
         return INTEGRATORS[self.integrator].past(self.robot.nq, self.robot.nv)
 
-    @cached_property
+    @property
     def _chosen(self) -> tuple[str, bool]:
         """The formulation of the dynamics that makes for the fewest operations."""
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
-        _, method, sums = functions.cheapest(self.model, self.plan.function, "auto", **needs)
-        return method, sums
+        key = ("formulation", self.plan.function, *needs.items())
+        if key not in self.robot._kernels:
+            _, method, sums = functions.cheapest(self.model, self.plan.function, "auto", **needs)
+            self.robot._kernels[key] = method, sums
+        return self.robot._kernels[key]
 
     @property
     def _sizes(self) -> list[int]:
@@ -307,7 +310,7 @@ class Rollout:
 
         def run(q: Array, v: Array, t: Array, *rest: Array) -> Array:
             u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
-            return self._traced_system(t[0].graph, u, values).accelerations(t[0], q, v)[1]
+            return self._traced_system(t[0].graph, u, values).joint_forces(t[0], q, v)
 
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
         return kernel_of(f"the joint forces of {self.robot.name!r}", run, names, shapes, (nv,))
@@ -317,5 +320,5 @@ class Rollout:
         u = np.broadcast_to(u, (*v.shape[:-1], width))
         for k in np.ndindex(v.shape[:-1]):
             system = self._system(self.model, u[k] if width else None)
-            out[k] = system.accelerations(float(t[k[-1]]), q[k], v[k])[1]
+            out[k] = system.joint_forces(float(t[k[-1]]), q[k], v[k])
         return out

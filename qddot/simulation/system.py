@@ -157,6 +157,10 @@ class System:
             return both[0], both[1]
         return algorithm(dynamics, q, v, tau, f_ext), tau
 
+    def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
+        """The joint forces that act."""
+        return self.accelerations(t, q, v)[1] if self.plan.motion else self.applied(t, q, v)[0]
+
     def settle(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
         """What a step has left undone: prescribed freedoms where their motion is, constraints projected."""
         if self.plan.motion:
