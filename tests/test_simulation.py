@@ -254,6 +254,23 @@ def test_spring_conserves_energy_and_damper_takes_it():
     assert np.all(np.diff(E) < 1e-9)
 
 
+def test_forces_see_free_parameters():
+    """A spring pulls where the sample's own hinge is; prescribed motion takes the force of the sample's own mass."""
+    robot = qddot.Robot(small_floating().model.without_passive_forces())
+    q, v = robot.random_state(2)
+    v[6], q[7] = 0.5, 0.0
+    given = {"dt": 1e-3, "steps": 20, "record": "end", "prescribed": {"hinge": lambda t: 0.5 * sin(t)}}
+    free = {"arm.position": [[0.3, 0.1, 0.2], [0.5, -0.1, 0.4]], "arm.mass": [1.0, 2.0]}
+    pull = forces.spring(robot, "world", "foot", 50.0)
+    runs = [r.simulate(q, v, forces=pull, free=free, **given) for r in (robot, qddot.Robot(robot.model, compiled=False))]
+    for k in (0, 1):
+        own = robot.with_parameters({name: x[k] for name, x in free.items()})
+        alone = own.simulate(q, v, forces=forces.spring(own, "world", "foot", 50.0), **given)
+        for run in runs:
+            close(run.q[k], alone.q)
+            close(run.tau[k], alone.tau)
+
+
 def box():
     b = qddot.Builder("box")
     b.link("box", mass=2.0, inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
