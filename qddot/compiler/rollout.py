@@ -3,8 +3,8 @@
 The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
 states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
-Where a batch does not fill the last block, its last sample is computed again in the lanes that are left: every sample
-passes through the same code, whatever its batch.
+Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one lane
+gives the same bits as one of many.
 
 | argument | shape, contiguous in its last axis     | meaning                                        |
 |----------|----------------------------------------|------------------------------------------------|
@@ -129,15 +129,15 @@ def render(step: Step, layout: Layout) -> tuple[str, Layout]:
     last = _Part("last", step.last, lanes)
     parts = [*functions, *arguments, last]
     group = max(p.core.group for p in (functions or [last]))
-    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes, room to work in
+    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
     columns = [
         last.before,
         max(p.after for p in (*arguments, last)),
         max([p.before for p in functions], default=0),
         max([p.after for p in functions], default=0),
-        max(p.core.scratch for p in parts),
     ]
-    sizes = [-(-group * 8 * lanes * n // 64) * 64 for n in columns]
+    work = max(p.core.group * p.core.scratch for p in parts)
+    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*(group * n for n in columns), work)]
     layout = layout._replace(group=group, scratch=max(64, sum(sizes)))
     widths = {lanes, *(p.core.together for p in parts)}
     text = [
