@@ -564,6 +564,18 @@ def test_what_a_law_refers_to_is_read_each_time(arm):
     assert np.max(np.abs(first.q[-1] - second.q[-1])) > 1e-4
 
 
+def test_memory_does_not_fill_with_laws(monkeypatch):
+    from qddot.simulation import traced
+
+    monkeypatch.setattr(traced, "KEPT", 3)
+    robot = qddot.load("pendulum")
+    for k in range(5):
+        run = robot.simulate([0.0], [0.0], lambda t, q, v, k=k: [1.0 * k], dt=0.1, steps=1)
+        close(run.tau, k)
+    assert len(traced._loops) <= 3
+    assert len(traced._kernels) <= 3
+
+
 def test_scipy_is_an_extra(arm, monkeypatch):
     import sys
 

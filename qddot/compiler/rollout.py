@@ -3,8 +3,8 @@
 The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
 states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
-Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one lane
-gives the same bits as one of many.
+Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
+lane gives the same bits as one of many.
 
 | argument | shape, contiguous in its last axis     | meaning                                        |
 |----------|----------------------------------------|------------------------------------------------|
