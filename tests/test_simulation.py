@@ -403,6 +403,26 @@ def test_joint_limits_stop(arm):
     assert np.isnan(many.q[:, -1]).all()
 
 
+def test_a_sample_that_gets_stuck():
+    """x' = x² is infinite after a second: alone that is an error, in a batch the other samples come through."""
+    b = qddot.Builder("slide")
+    b.link("box", mass=1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+    b.joint("x", "world", "box", Prismatic((1.0, 0.0, 0.0)))
+    robot = b.robot()
+    given = {"dt": 0.4, "steps": 5, "integrator": "DOP853"}
+
+    def law(t, q, v):
+        return v * v * where(less(0.0, v[0]), 1.0, 0.0)
+
+    with pytest.raises(qddot.InputError, match=r"stopped after t = 0\.8"):
+        robot.simulate([0.0], [1.0], law, **given)
+    with pytest.warns(qddot.QddotWarning, match=r"sample \(0,\)"):
+        run = robot.simulate([[0.0], [0.0], [math.nan]], [[1.0], [-1.0], [0.0]], law, **given)
+    close(run.v[1, :, 0], -1.0)
+    assert np.isnan(run.v[0, -1]).all()
+    assert np.isnan(run.v[2, -1]).all()
+
+
 def test_the_jacobian_is_exact():
     """∂ẏ/∂y of the compiled kernel against central differences, quaternions included."""
     from qddot.simulation import adaptive
