@@ -51,9 +51,14 @@ MAY_IMPORT = {
     "constraint_methods": {"constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
+    "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
+        *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "regroup"),
+        *("model", "joints", "blocks", "spatial", "rotation", "dual", "scalars", "errors"),
+    },
     "robot": {
         *(
             "by",
+            "simulation",
             "constraint_methods",
             "derivative_methods",
             "kernels",
