@@ -1,5 +1,5 @@
 """The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot bench FILE`,
-`qddot export FILE`, `qddot cache`.
+`qddot export FILE`, `qddot view FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
 """
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qddot import __version__, bench, cache_command, count_command, export_command, robots
+from qddot import __version__, bench, cache_command, count_command, export_command, robots, view_command
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         ("count", _count, "Prints the operations of a robot's dynamics by function and formulation, regrouped or not."),
         ("bench", _bench, "Prints how many states a second are computed of a robot on this machine."),
         ("export", export_command.command, "Writes a function of a robot as readable C99."),
+        ("view", view_command.command, "Shows a robot, or the folder of a recorded run, in the browser (extra [view])."),
     ):
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
@@ -73,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "export":
             export_command.add_arguments(sub)
+        if name == "view":
+            view_command.add_arguments(sub)
         if name == "count":
             count_command.add_arguments(sub)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")

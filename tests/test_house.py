@@ -59,15 +59,19 @@ MAY_IMPORT = {
         ),
         *("model", "joints", "errors", "scalars"),
     },
-    "loading": {"robot", "build", "formats", "robots", "model", "errors"},
+    "loading": {"robot", "simulation", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
+    "naming": {"joints", "model"},
+    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors"},
+    "simulation": {"viewer", "naming", "formats", "model", "errors"},
+    "view_command": {"loading", "viewer", "simulation", "errors"},
     "cache_command": {"compiler", "errors"},
     "export_command": {"loading", "robot", "export", "functions"},
     "count_command": {"robot", "functions", "errors"},
     "bench": {"robot", "functions", "kernels", "compiler"},
     "cli": {
-        *("bench", "cache_command", "count_command", "export_command", "loading", "robot", "check", "robots"),
-        *("compiler", "errors", ""),
+        *("bench", "cache_command", "count_command", "export_command", "view_command", "loading", "robot", "check"),
+        *("robots", "compiler", "errors", ""),
     },
     "__main__": {"cli"},
     "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
@@ -172,6 +176,6 @@ def test_hard_dependencies_are_two():
 
 def test_importing_qddot_brings_nothing_but_numpy():
     code = "import sys, qddot; print(*sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
-    heavy = ["mujoco", "pinocchio", "scipy", "sympy", "casadi", "llvmlite"]
+    heavy = ["mujoco", "pinocchio", "scipy", "sympy", "casadi", "llvmlite", "matplotlib", "viser"]
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

@@ -1,0 +1,1 @@
+"""Rolling a robot forward in time, and what comes of it."""
