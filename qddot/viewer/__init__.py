@@ -48,7 +48,7 @@ def save_html(trajectory: Any, path: str | os.PathLike[str], *, frames_a_second:
     """Writes a page that needs nothing else: the motion at so many frames a second, with the `layers` named shown."""
     viser = extra("viser", "view", "a page of a trajectory")
     from qddot.viewer.app import silent
-    from qddot.viewer.scene import LAYERS, Scene
+    from qddot.viewer.scene import LAYERS, Scene, some_of
 
     if trajectory.batch:
         raise InputError(f"a page shows one simulation, and this is a batch of {trajectory.batch}: take .sample(k)")
@@ -60,7 +60,7 @@ def save_html(trajectory: Any, path: str | os.PathLike[str], *, frames_a_second:
     with silent():
         server = viser.ViserServer(host="127.0.0.1", port=8080, verbose=False)
     try:
-        scene = Scene(server, trajectory.robot, trajectory.q[0])
+        scene = Scene(server, trajectory.robot, some_of(trajectory.q))
         for name in layers:
             scene.show_layer(name, True)
         recorder = server.get_scene_serializer()

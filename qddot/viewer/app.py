@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra
 from qddot.naming import columns
-from qddot.viewer.scene import LAYERS, Scene
+from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
 
@@ -50,7 +50,7 @@ class Viewer:
             self.server = viser.ViserServer(host=host, port=port, label=f"qddot: {robot.name}", verbose=False)
         self.server.gui.main_panel.dock_right()
         self.server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
-        self.scene = Scene(self.server, robot, self.q)
+        self.scene = Scene(self.server, robot, self.q[None] if trajectory is None else some_of(trajectory.q))
         self.notes = self.scene.notes
         self.url = f"http://{host}:{self.server.get_port()}"
         self._quiet, self._lock, self._running = False, threading.RLock(), True

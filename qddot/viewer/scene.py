@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,18 @@ _TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (214, 84, 60), (60, 150, 80), (90, 
 
 
 class Scene:
-    """A robot in a viser server. `place` moves it; `show_layer` shows and hides what is drawn beside the links."""
+    """A robot in a viser server, that will be in such `configurations`.
 
-    def __init__(self, server: Any, robot: Any, q: Array, own: Sequence[Shape] | None = None) -> None:
+    `place` moves it; `show_layer` shows and hides what is drawn beside the links.
+    """
+
+    def __init__(self, server: Any, robot: Any, configurations: Array) -> None:
+        q = configurations[0]
         self.server, self.robot, self.model = server, robot, robot.model
         self.up = _up(self.model)
         self.notes: list[str] = []
-        self.shapes = list(own) if own is not None else self._shapes()
-        self.size, self.center, self.floor = self._extent(q)
+        self.shapes = self._shapes()
+        self.size, self.center, self.floor = self._extent(configurations)
         self._lighten()
         self.visible = dict.fromkeys(LAYERS, False)
         self.state: tuple[Array, Array | None, Array | None, Array | None] = (q, None, None, None)
@@ -68,17 +71,17 @@ class Scene:
             self.shapes = [s._replace(mesh=m) for s, m in zip(self.shapes, kept, strict=True)]
             cell *= 1.5
 
-    def _extent(self, q: Array) -> tuple[float, Array, float]:
-        """How large the robot is, its middle, and how high its lowest point is."""
-        poses = self._poses(q)
-        points = [s.mesh.vertices[:: max(1, len(s.mesh.vertices) // 500)] for s in self.shapes]
-        placed = [x @ poses[s.link][:3, :3].T + poses[s.link][:3, 3] for x, s in zip(points, self.shapes, strict=True)]
-        everything = np.concatenate([*placed, np.zeros((1, 3))]) if placed else np.zeros((1, 3))
-        if self._floats:
-            everything = everything[:-1] if len(everything) > 1 else everything  # the origin is no part of it
-        low, high = everything.min(axis=0), everything.max(axis=0)
-        size = float(np.linalg.norm(high - low)) or 1.0
-        return size, (low + high) / 2.0, float(np.min(everything @ self.up))
+    def _extent(self, configurations: Array) -> tuple[float, Array, float]:
+        """How large the robot is, the middle of where it goes, and how high its lowest point is."""
+        origin = [] if self._floats else [np.zeros((1, 3))]  # where a robot stands belongs to it
+        boxes = []
+        for poses in map(self._poses, configurations):
+            placed = [_some(s.mesh.vertices) @ poses[s.link][:3, :3].T + poses[s.link][:3, 3] for s in self.shapes]
+            boxes.append(np.concatenate([*placed, *origin]) if placed or origin else np.zeros((1, 3)))
+        first, everything = boxes[0], np.concatenate(boxes)
+        size = float(np.linalg.norm(first.max(axis=0) - first.min(axis=0))) or 1.0
+        middle = (everything.min(axis=0) + everything.max(axis=0)) / 2.0
+        return size, middle, float(np.min(everything @ self.up))
 
     @property
     def _floats(self) -> bool:
@@ -131,7 +134,8 @@ class Scene:
 
     def _layers(self) -> None:
         scene, r = self.server.scene, 0.006 * self.size
-        self.com = scene.add_icosphere("/com", radius=3 * r, color=_COM, visible=False)
+        self.com = scene.add_icosphere("/com", radius=4 * r, color=_COM, visible=False)
+        self.plumb = scene.add_line_segments("/plumb", np.zeros((1, 2, 3)), _COM, thickness=0.6 * r, visible=False)
         self.ellipsoids = []
         for i, _ in self.model.outward():
             mesh = shapes.ellipsoid(self.model, i)
@@ -177,9 +181,10 @@ class Scene:
         q, poses, tau, f_ext = self.state
         if poses is None:
             return
-        if self.visible["centre of mass"] and self.robot.mass > 0.0:
-            self.com.position = self.robot.center_of_mass(q)
-        self.com.visible = self.visible["centre of mass"] and self.robot.mass > 0.0
+        self.com.visible = self.plumb.visible = self.visible["centre of mass"] and self.robot.mass > 0.0
+        if self.com.visible:
+            c = self.com.position = self.robot.center_of_mass(q)
+            self.plumb.points = np.array([[c, c - self.up * (c @ self.up - self.floor)]], dtype=np.float32)
         self._draw("weights", self._weights(poses) if self.visible["weights"] else None)
         self._draw("torques", self._torques(poses, tau) if self.visible["torques"] and tau is not None else None)
         self._draw(
@@ -232,6 +237,15 @@ class Scene:
     def _scale(self, name: str, values: Array) -> float:
         self.largest[name] = max(self.largest[name], float(np.max(np.abs(values), initial=0.0)))
         return 0.35 * self.size / self.largest[name] if self.largest[name] > 0.0 else 0.0
+
+
+def some_of(q: Array) -> Array:
+    """A few configurations of a motion, the first among them: enough to see where it goes."""
+    return q[:: max(1, len(q) // 8)]
+
+
+def _some(vertices: Array) -> Array:
+    return vertices[:: max(1, len(vertices) // 500)]
 
 
 def _up(model: Any) -> Array:
