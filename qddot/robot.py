@@ -31,6 +31,7 @@ from qddot.scalars import stack
 
 if TYPE_CHECKING:
     from qddot.export import CSource
+    from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
 
@@ -381,6 +382,31 @@ class Robot(ConstraintMethods):
     def mass(self) -> float:
         """The mass of the moving links."""
         return float(energy.total_mass(self.model))
+
+    # ---- simulation
+
+    def simulate(
+        self,
+        q0: ArrayLike,
+        v0: ArrayLike,
+        controls: ArrayLike | Callable[..., Any] | None = None,
+        *,
+        dt: float,
+        steps: int,
+        integrator: str = "rk4",
+        record: int | str = 1,
+        **options: Any,
+    ) -> Trajectory:
+        """The motion from (q0, v0) through `steps` steps of `dt`, any leading batch axes, compiled as a whole.
+
+        `controls` are joint forces: None, an array (..., steps, nv), or a function of (t, q, v). `record` says every how
+        many steps the state is kept, "end" only the last. Options (docs/simulation.md): `inputs`, `forces`, `prescribed`,
+        `free`, `t0`, `constraints`, `gains`; for the integrators of SciPy `rtol`, `atol`, `events`.
+        """
+        from qddot.simulation import simulate
+
+        chosen = {"dt": dt, "steps": steps, "integrator": integrator, "record": record, **options}
+        return simulate(self, q0, v0, controls, **chosen)
 
     # ---- parameters
 

@@ -45,8 +45,16 @@ MAY_IMPORT = {
     "constraint_methods": {"constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
+    "naming": {"joints", "model"},
+    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors"},
+    "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
+        *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "regroup"),
+        *("viewer", "naming", "formats"),
+        *("model", "joints", "blocks", "spatial", "rotation", "dual", "scalars", "errors"),
+    },
     "robot": {
         *(
+            "simulation",
             "constraint_methods",
             "kernels",
             "export",
@@ -61,9 +69,6 @@ MAY_IMPORT = {
     },
     "loading": {"robot", "simulation", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
-    "naming": {"joints", "model"},
-    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors"},
-    "simulation": {"viewer", "naming", "formats", "model", "errors"},
     "view_command": {"loading", "viewer", "simulation", "errors"},
     "cache_command": {"compiler", "errors"},
     "export_command": {"loading", "robot", "export", "functions"},
