@@ -16,7 +16,8 @@ from rollouts import arm, rollout, step
 
 import qddot
 from qddot.errors import RecordingError
-from qddot.simulation import recording
+from qddot.simulation import controls, recording
+from qddot.simulation.recorded import record_simulation
 from qddot.simulation.recording import Recording, record
 
 CHUNKS, STEPS = 12, 10
@@ -292,3 +293,48 @@ def test_a_robot_with_functions_of_its_own(tmp_path):
     np.testing.assert_array_equal(qddot.load_trajectory(tmp_path / "tied", robot).q, x.q)
     with pytest.raises(qddot.InputError, match="another robot"):
         qddot.load_trajectory(tmp_path / "tied", tree)
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "ab4"])
+def test_recorded_simulations(tmp_path, integrator):
+    """In chunks, interrupted and gone on with, they have the bits of `robot.simulate`."""
+    robot = qddot.load("puma560")
+    law = controls.pd(robot, np.zeros(6), 50.0, 5.0)
+    q = np.stack([np.zeros(6), np.ones(6)])
+    options = {"dt": 1e-3, "steps": 96, "integrator": integrator}
+    whole = robot.simulate(q, np.zeros(6), law, record=4, **options)
+    calls = []
+
+    def until_ctrl_c(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    real = Recording.append
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recording, "append", until_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            record_simulation(robot, tmp_path / "run", q, np.zeros(6), law, every=4, chunk=10, **options)
+    assert len(Recording(tmp_path / "run").chunks) == 2
+    found = record_simulation(robot, tmp_path / "run", q, np.zeros(6), law, every=4, chunk=10, **options)
+    for name in ("t", "q", "v", "tau"):
+        np.testing.assert_array_equal(found[name], whole[name])
+    np.testing.assert_array_equal(qddot.load_trajectory(tmp_path / "run").q, whole.q)
+    with pytest.raises(qddot.InputError, match="another state0"):
+        record_simulation(robot, tmp_path / "run", q + 1e-9, np.zeros(6), law, every=4, chunk=10, **options)
+    with pytest.raises(qddot.InputError, match="does not divide"):
+        record_simulation(robot, tmp_path / "other", q, np.zeros(6), law, every=7, **options)
+
+
+def test_a_recorded_simulation_of_a_loop(tmp_path):
+    robot = qddot.load("fivebar")
+    q, _ = robot.close_loops(robot.neutral())
+    u = np.zeros((50, 4))
+    u[:, 0] = 0.1
+    whole = robot.simulate(q, np.zeros(4), u, dt=1e-3, steps=50)
+    found = record_simulation(robot, tmp_path / "run", q, np.zeros(4), u, dt=1e-3, steps=50, chunk=7)
+    np.testing.assert_array_equal(found.q, whole.q)
+    np.testing.assert_array_equal(found["drift"], whole["drift"])
+    with pytest.raises(qddot.InputError, match="another state0"):  # other controls
+        record_simulation(robot, tmp_path / "run", q, np.zeros(4), 2 * u, dt=1e-3, steps=50, chunk=7)

@@ -17,7 +17,7 @@ from qddot.simulation.trajectory import Trajectory
 def fivebar():
     robot = qddot.load("fivebar")
     q, _ = robot.close_loops(robot.neutral())
-    return rollout(robot, q, np.zeros(4), dt=1e-3, steps=200)
+    return rollout(robot, q, np.zeros(4), tau=[0.1, 0.0, 0.0, 0.0], dt=1e-3, steps=200)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,7 @@ def test_plot(tmp_path, fivebar, batch):
         "position\n[rad]",
         "velocity\n[rad/s]",
         "torque\n[N m]",
-        "kinetic and potential energy\n[J]",
+        "energy\n[J]",
         "how far loops are open\n[m or rad]",
     }
     assert (tmp_path / "fivebar.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

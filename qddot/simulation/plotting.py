@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from qddot.simulation.trajectory import Trajectory
 
-_MOST_LINES = 8  # of which a legend can be read
+_MOST_LINES = 6  # of which a legend can be read
 
 
 def plot(trajectory: Trajectory, names: Sequence[str] = (), path: str | os.PathLike[str] | None = None) -> Figure:
@@ -30,9 +30,10 @@ def plot(trajectory: Trajectory, names: Sequence[str] = (), path: str | os.PathL
     names = names or _default(trajectory)
     values = [trajectory[name] for name in names]  # an unknown name is an error before there is a figure
     panels = [(name, x, unit) for name, x in zip(names, values, strict=True) for unit in _units(_columns(trajectory, name))]
+    panels = [p for p in panels if not _idle(trajectory, *p)] or panels
     columns = 1 if len(panels) < 4 else 2
     rows = -(-len(panels) // columns)
-    figure = figures.Figure(figsize=(5.2 * columns + 1.0, 2.3 * rows + 0.6), layout="constrained")
+    figure = figures.Figure(figsize=(5.2 * columns + 1.0, 2.3 * rows + 0.6), layout="tight")
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).T.reshape(-1)
     for axis, (name, x, unit) in zip(axes, panels, strict=False):
         _panel(axis, trajectory, name, x, unit)
@@ -67,6 +68,12 @@ def _units(columns: Sequence[Column]) -> list[str]:
     return list(dict.fromkeys(c.unit for c in columns))
 
 
+def _idle(trajectory: Trajectory, name: str, x: Any, unit: str) -> bool:
+    """Forces in freedoms that nothing drives, such as those of a floating base."""
+    here = [k for k, column in enumerate(_columns(trajectory, name)) if column.unit == unit]
+    return name == "tau" and not np.any(x[:, here])
+
+
 def _panel(axis: Any, trajectory: Trajectory, name: str, x: Any, unit: str) -> None:
     columns = _columns(trajectory, name)
     curves = x.reshape(len(trajectory), -1)
@@ -89,7 +96,7 @@ def _panel(axis: Any, trajectory: Trajectory, name: str, x: Any, unit: str) -> N
         labels = [str(line.get_label()) for line in shown]
         if more:
             labels[-1] += more[0]
-        axis.legend(shown, labels, fontsize="x-small", loc="best", framealpha=0.7)
+        axis.legend(shown, labels, fontsize="x-small", loc="upper right", framealpha=0.7)
 
 
 def _energies(axis: Any, trajectory: Trajectory) -> None:

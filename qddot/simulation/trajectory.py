@@ -34,7 +34,7 @@ _POINT = tuple(Column(n, "m") for n in "xyz")
 _JOULE = (Column("", "J"),)
 
 DERIVED: dict[str, _Derived] = {
-    "energy": _Derived(lambda x: x.energy, _JOULE, "kinetic and potential energy"),
+    "energy": _Derived(lambda x: x.energy, _JOULE, "energy"),
     "kinetic_energy": _Derived(lambda x: x.kinetic_energy, _JOULE, "kinetic energy"),
     "potential_energy": _Derived(lambda x: x.potential_energy, _JOULE, "potential energy"),
     "momentum": _Derived(lambda x: x.momentum, _MOMENTUM, "momentum about the centre of mass"),
