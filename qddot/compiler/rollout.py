@@ -59,32 +59,36 @@ class Layout(NamedTuple):
 def render(program: Program, layout: Layout) -> tuple[str, Layout]:
     """A module with `@loop`, and the layout with what only the code knows."""
     from qddot.compiler import sincos
-    from qddot.compiler.llvm import _arctan2, _Core
+    from qddot.compiler.llvm import _Core
 
     core = _Core(program, layout.lanes, "float64")
     core.render()
+    widths = {layout.lanes, core.together}
     places = list(range(layout.n_state)) if core.places is None else core.places
     block = [layout.lanes * 8 * n for n in (layout.n_inputs, core.columns, core.scratch)]
     sizes = [-(-core.group * n // 64) * 64 for n in block]
     layout = layout._replace(group=core.group, scratch=max(64, sum(sizes)))
     text = [
-        sincos.define(layout.lanes),
-        _arctan2(layout.lanes, core.V, "double"),
+        *map(sincos.define, sorted(widths)),
+        sincos.arctan2(layout.lanes, core.V, "double"),
         *core.functions,
         _rows("take", layout.lanes, block[0], into_rows=False),
         _rows("give", layout.lanes, block[0], into_rows=True),
+        *_each_step(layout, block[0]),
         _advance(core.V, core.align, places),
         _loop(layout, block, sizes),
-        *_declarations(layout.lanes),
+        *_declarations(widths),
     ]
     return "\n".join(text), layout
 
 
-def _declarations(lanes: int) -> list[str]:
-    kinds = {"f64": "double", f"v{lanes}f64": f"<{lanes} x double>"} if lanes > 1 else {"f64": "double"}
+def _declarations(widths: set[int]) -> list[str]:
+    kinds = {"f64": "double"} | {f"v{w}f64": f"<{w} x double>" for w in widths if w > 1}
     lines = [f"declare {V} @llvm.{op}.{s}({V})" for s, V in kinds.items() for op in ("sqrt", "fabs")]
     lines += [f"declare {V} @llvm.fma.{s}({V}, {V}, {V})" for s, V in kinds.items()]
-    lines += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, lanes} - {1})]
+    lines += ["declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)"]
+    lines += ["declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)"]
+    lines += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, *widths} - {1})]
     return [*lines, '!0 = !{!"branch_weights", i32 1, i32 100000}', "!1 = !{}"]
 
 
@@ -136,6 +140,52 @@ done:
 """
 
 
+def _each_step(layout: Layout, block: int) -> list[str]:
+    """`@hold` and `@record`, which move rows at every step: blocks of eight full lanes are transposed in registers."""
+    held = _blocks("hold", "take", layout, block, layout.n_state + 2, layout.n_held)
+    recorded = _blocks("record", "give", layout, block, 0, layout.n_recorded)
+    return [held, recorded]
+
+
+def _blocks(name: str, slow: str, layout: Layout, block: int, column: int, width: int) -> str:
+    from qddot.compiler.rows import transpose_function
+
+    lanes = layout.lanes
+    head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %blocks, i64 %last) {{"
+    if width == 0:
+        return f"{head}\n  ret void\n}}\n"
+    quick = lanes == 8
+    return f"""{transpose_function(f"{name}.rows", width, into_rows=slow == "give") if quick else ""}{head}
+entry:
+  br label %block
+block:
+  %b = phi i64 [ 0, %entry ], [ %b1, %after ]
+  %own = mul i64 %b, {lanes}
+  %s = add i64 %first, %own
+  %end = add i64 %s, {lanes - 1}
+  %short = icmp ugt i64 %end, %last
+  %b.o = mul i64 %b, {block}
+  %lanes.b = getelementptr i8, ptr %lanes, i64 %b.o
+  br i1 {"%short" if quick else "true"}, label %slow, label %quick
+quick:
+  %far = mul i64 %s, %stride
+  %row = getelementptr i8, ptr %memory, i64 %far
+  %columns = getelementptr i8, ptr %lanes.b, i64 {8 * lanes * column}
+{f"  call void @{name}.rows(ptr %row, i64 %stride, ptr %columns)" if quick else ""}
+  br label %after
+slow:
+  call void @{slow}(ptr %memory, i64 %stride, ptr %lanes.b, i64 {column}, i64 {width}, i64 %s, i64 {lanes}, i64 %last)
+  br label %after
+after:
+  %b1 = add i64 %b, 1
+  %more = icmp ult i64 %b1, %blocks
+  br i1 %more, label %block, label %done
+done:
+  ret void
+}}
+"""
+
+
 def _advance(V: str, align: int, places: list[int]) -> str:
     """What a step has made becomes the state; `places` says in which column of the result each number is."""
     lines = []
@@ -160,7 +210,7 @@ def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
 
 def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
     """Groups of blocks one after another, each through all its steps."""
-    n, held, parameters, recorded, lanes, group, _ = layout
+    n, held, parameters, _, lanes, group, _ = layout
     samples = "i64 %first, i64 %count.s, i64 %last"
     return "\n".join(
         [
@@ -199,7 +249,7 @@ def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
             f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
             "  %held.o = mul i64 %k, %s5",
             "  %held = getelementptr i8, ptr %a1, i64 %held.o",
-            f"  call void @take(ptr %held, i64 %s1, ptr %a6, i64 {n + 2}, i64 {held}, {samples})",
+            "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %count, i64 %last)",
             f"  call void @core{lanes}(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
             "  br label %forward",
             "forward:",
@@ -220,7 +270,7 @@ def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
             "record:",
             "  %rec.o = mul i64 %r, %s6",
             "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
-            f"  call void @give(ptr %rec, i64 %s3, ptr %a6, i64 0, i64 {recorded}, {samples})",
+            "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %count, i64 %last)",
             "  br label %step_done",
             "step_done:",
             "  %r.up = zext i1 %due to i64",

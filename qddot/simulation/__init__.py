@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qddot.errors import InputError, unknown
+from qddot.errors import InputError, QddotWarning, unknown
 from qddot.simulation import adaptive, controls, forces
 from qddot.simulation.adaptive import Event, joint_limits
 from qddot.simulation.given import count, positive
@@ -50,10 +51,25 @@ def simulate(
     else:
         rollout = _rollout(robot, controls, dt=dt, integrator=integrator, **options)
         _, q, v = rollout.run(rollout.start(q0, v0), steps, every, with_start=True)
+        _look(q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
     info |= {"dt": rollout.dt, "free": rollout.free}
     tau = rollout.forces_at(numbers, q, v)
     return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot, q, v), info=info)
+
+
+def _look(q: Any, v: Any, numbers: Any, integrator: str) -> None:
+    """Says which samples have gone where no number is."""
+    fine = np.isfinite(q).all(axis=-1) & np.isfinite(v).all(axis=-1)
+    lost = fine[..., 0] & ~fine[..., -1]
+    if lost.any():
+        first = numbers[int(np.argmax(~fine[lost].all(axis=0)))]
+        warnings.warn(
+            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {first}: "
+            f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff",
+            QddotWarning,
+            stacklevel=4,
+        )
 
 
 def _rollout(robot: Any, controls: Any, **options: Any) -> Rollout:
@@ -90,4 +106,12 @@ def drift(robot: Any, q: Any, v: Any) -> dict[str, Any]:
         return {}
     residual = robot.constraint_residual(q)
     rate = (robot.constraint_jacobian(q) @ v[..., None])[..., 0]
+    near = robot._run("constrained_forward_dynamics", q, v, np.zeros(robot.nv))[..., -3] / robot._closure._most_dependent
+    if np.any(near > 1.0):
+        warnings.warn(
+            f"the loops of robot {robot.name!r} came so near to a singular configuration that their rows depend on each "
+            f"other; what follows is doubtful. Start elsewhere, or add joint friction",
+            QddotWarning,
+            stacklevel=4,
+        )
     return {"drift": np.max(np.abs(residual), axis=-1), "drift_rate": np.max(np.abs(rate), axis=-1)}

@@ -72,7 +72,7 @@ def rkmk4(system: System, t: Scalar, s: State, h: Scalar) -> State:
 
 
 def ab4(system: System, t: Scalar, s: State, h: Scalar) -> State:
-    """Adams and Bashforth's fourth order method, which Lin 1991, section IV, recommends for simulation."""
+    """Adams and Bashforth's fourth order method, which Lin 1991 recommends for simulation in its conclusion."""
     k = system.flow(t, system.together(s.q, s.v))
     p1, p2, p3 = s.past
     y = system.together(s.q, s.v) + h / 24.0 * (55.0 * k - 59.0 * p1 + 37.0 * p2 - 9.0 * p3)

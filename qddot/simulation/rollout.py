@@ -201,9 +201,10 @@ class Rollout:
         return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
 
     def _loop(self, starting: bool, lanes: int) -> TimeLoop:
-        key = ("rollout", self.integrator, starting, lanes, self.free, self.plan.rows, self.plan.gains, self.plan.project)
         if self._has_functions:
             return self._own_loop(starting, lanes)
+        plan = self.plan
+        key = ("rollout", self.integrator, starting, lanes, self.free, plan.n_held, plan.rows, plan.gains, plan.project)
         found = self.robot._kernels.get(key)
         if found is None:
             found = self.robot._kernels[key] = self._own_loop(starting, lanes)
@@ -211,7 +212,8 @@ class Rollout:
 
     @property
     def _has_functions(self) -> bool:
-        return self.plan.law is not None or bool(self.plan.forces) or bool(self.plan.motion)
+        """Whether a user's functions are traced with it, which may depend on anything."""
+        return self.plan.law not in (None, given.as_given) or bool(self.plan.forces) or bool(self.plan.motion)
 
     @cached_property
     def _loops(self) -> dict[Any, TimeLoop]:
@@ -280,7 +282,11 @@ class Rollout:
             row = 0
             for j in range(first, first + steps):
                 u = held[k, j - first] if self.held.shape[-1] else None
-                x = self._step(starting, self._system(own, u), x, self.t0 + j * self.dt, self.dt)
+                try:
+                    with np.errstate(all="ignore"):
+                        x = self._step(starting, self._system(own, u), x, self.t0 + j * self.dt, self.dt)
+                except ZeroDivisionError:
+                    x = np.full_like(x, np.nan)
                 if (j + 1) % every == 0:
                     records[k, row] = x[: records.shape[-1]]
                     row += 1

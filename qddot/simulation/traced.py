@@ -72,7 +72,7 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     if key not in _kernels:
         data, cached = default_cache().get(key), True
         if data is None:
-            text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86())
+            text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
             data, cached = machine.compile_object(text), False
             default_cache().put(key, data)
         seconds, ops = time.perf_counter() - begin, program.count()
