@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,3 +235,16 @@ def test_a_package_that_is_not_there_is_named(monkeypatch, tmp_path, module, use
     with pytest.raises(MissingExtraError, match=rf"needs {module}.*pip install 'qddot\[(view|data)\]'"):
         use(arm(steps=2), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page(tmp_path, monkeypatch):
+    """docs/results.md runs as it is printed."""
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'qddot[view]'")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "results.md").read_text()
+    namespace: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, namespace)
+    np.testing.assert_array_equal(namespace["same"].q, qddot.load_trajectory("run").q)
+    assert len(namespace["run"]) == 2001
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "run.png", "run.csv", "few.csv", "long"}

@@ -240,7 +240,7 @@ class Trajectory:
         `qddot.load_trajectory`.
 
         `names` are the channels that go into a table; the default is all. A folder holds what is stored, bit for bit, in
-        chunks that are each written whole or not at all (docs/simulation.md).
+        chunks that are each written whole or not at all (docs/results.md).
         """
         from qddot.simulation import tables
 

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 LAYERS = ("frames", "centre of mass", "inertia ellipsoids", "weights", "torques", "external forces")
 _MOST_FACES = 120_000
-_TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (214, 84, 60), (60, 150, 80), (90, 110, 200), (220, 60, 160), (250, 190, 60)
+_TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (200, 30, 10), (0, 110, 30), (20, 40, 160), (220, 0, 120), (250, 190, 60)
 
 
 class Scene:
@@ -88,11 +88,11 @@ class Scene:
         return any(p == 0 and self.model.joint[i].nv == 6 for i, p in self.model.outward())
 
     def _ground(self) -> None:
-        scene, cell = self.server.scene, 10.0 ** np.floor(np.log10(self.size)) / 2.0
+        scene, cell = self.server.scene, _round(self.size / 5.0)
         scene.set_up_direction(tuple(self.up.tolist()))
         width = float(np.ceil(4.0 * self.size / cell) * cell)
         turn, at = quaternion(along(self.up)), self.up * (self.floor - 1e-3 * self.size)
-        scene.add_grid("/ground", width=width, height=width, cell_size=cell, section_size=2 * cell, wxyz=turn, position=at)
+        scene.add_grid("/ground", width=width, height=width, cell_size=cell, section_size=5 * cell, wxyz=turn, position=at)
 
     def _camera(self) -> None:
         """Looks at a planar mechanism along its axes, at others from the front, a little from the side and from above."""
@@ -101,7 +101,7 @@ class Scene:
         front = front / np.linalg.norm(front) if np.linalg.norm(front) > 0.1 else np.array([0.0, 1.0, 0.0])
         away = front + 0.5 * np.cross(self.up, front) + 0.4 * self.up if axis is None else 1.2 * axis + 0.15 * self.up
         camera = self.server.initial_camera
-        camera.position, camera.look_at, camera.up = self.center + 1.15 * self.size * away, self.center, self.up
+        camera.position, camera.look_at, camera.up = self.center + 1.05 * self.size * away, self.center, self.up
 
     def _planar(self) -> Array | None:
         """The common axis of a mechanism whose hinges are all parallel and level."""
@@ -133,7 +133,8 @@ class Scene:
         add(name, mesh.vertices, mesh.faces, color=shape.color, opacity=opacity, side="double")
 
     def _layers(self) -> None:
-        scene, r = self.server.scene, 0.006 * self.size
+        scene, r = self.server.scene, 0.007 * self.size
+        self.tips = [max(ends, key=np.linalg.norm, default=np.zeros(3)) for ends in shapes.ends(self.model)]
         self.com = scene.add_icosphere("/com", radius=4 * r, color=_COM, visible=False)
         self.plumb = scene.add_line_segments("/plumb", np.zeros((1, 2, 3)), _COM, thickness=0.6 * r, visible=False)
         self.ellipsoids = []
@@ -141,9 +142,9 @@ class Scene:
             mesh = shapes.ellipsoid(self.model, i)
             if mesh is not None:
                 self.ellipsoids.append(self._translucent(f"/robot/{i}/ellipsoid", mesh))
-        nothing, thin = np.zeros((1, 2, 3)), {"shaft_radius": r, "head_radius": 2.5 * r, "head_length": 6 * r}
+        nothing, sizes = np.zeros((1, 2, 3)), {"shaft_radius": 2.2 * r, "head_radius": 4.5 * r, "head_length": 8 * r}
         self.arrows = {
-            name: scene.add_arrows(f"/{name.replace(' ', '_')}", nothing, color, visible=False, **thin)
+            name: scene.add_arrows(f"/{name.replace(' ', '_')}", nothing, color, visible=False, **sizes)
             for name, color in (("weights", _WEIGHT), ("torques", _TORQUE), ("external forces", _FORCE))
         }
 
@@ -222,21 +223,28 @@ class Scene:
         return np.array(rows).reshape(-1, 2, 3)
 
     def _forces(self, poses: Array, f_ext: Array) -> Array:
-        """Forces on the links, drawn where the moment about the link's origin says that their line goes through."""
+        """Forces on the links, on the line that their moment says, where it passes the far end of the link."""
         rows = []
         scale = self._scale("external forces", f_ext[:, 3:])
         for i, _ in self.model.outward():
             m, f = f_ext[i - 1, :3], f_ext[i - 1, 3:]
             square = float(f @ f)
             if np.sqrt(square) * scale > 1e-3 * self.size:
-                p = np.cross(f, m) / square  # the point of the line nearest to the origin
+                p = np.cross(f, m) / square  # the point of the line nearest to the link's origin
+                p = p + f * float((self.tips[i] - p) @ f) / square
                 R, o = poses[i][:3, :3], poses[i][:3, 3]
                 rows.append((R @ p + o, R @ (p + f * scale) + o))
         return np.array(rows).reshape(-1, 2, 3)
 
     def _scale(self, name: str, values: Array) -> float:
         self.largest[name] = max(self.largest[name], float(np.max(np.abs(values), initial=0.0)))
-        return 0.35 * self.size / self.largest[name] if self.largest[name] > 0.0 else 0.0
+        return 0.5 * self.size / self.largest[name] if self.largest[name] > 0.0 else 0.0
+
+
+def _round(x: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is not above x."""
+    power = 10.0 ** np.floor(np.log10(x))
+    return float(max(k * power for k in (1.0, 2.0, 5.0) if k * power <= x * (1.0 + 1e-12)))
 
 
 def some_of(q: Array) -> Array:

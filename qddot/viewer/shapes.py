@@ -40,14 +40,14 @@ def matrix(T: Transform) -> Array:
 
 def drawn(model: Model, but: Container[int] = ()) -> list[Shape]:
     """Rods between the joints of every link except some, hinges at its own joint, blocks for bodies that carry many."""
-    ends = _ends(model)
-    size = _size(model, ends)
+    held = ends(model)
+    size = _size(model, held)
     shapes = []
     for i in range(len(model.parent)):
         if i in but:
             continue
-        parts = [_rod(end, size) for end in ends[i] if np.linalg.norm(end) > 1e-3 * size]
-        body = _body(model, i, size) if i and (len(ends[i]) > 2 or not parts) else None
+        parts = [_rod(end, size) for end in held[i] if np.linalg.norm(end) > 1e-3 * size]
+        body = _body(model, i, size) if i and (len(held[i]) > 2 or not parts) else None
         color = GROUND if i == 0 else RODS[(i - 1) % len(RODS)]
         if body is not None:
             parts.append(body)
@@ -60,30 +60,30 @@ def drawn(model: Model, but: Container[int] = ()) -> list[Shape]:
     return shapes
 
 
-def _ends(model: Model) -> list[list[Array]]:
+def ends(model: Model) -> list[list[Array]]:
     """Where else each link is held, in its own frame: at its children's joints and loops; if nowhere, its far end."""
-    ends: list[list[Array]] = [[] for _ in model.parent]
+    found: list[list[Array]] = [[] for _ in model.parent]
     for i, p in model.outward():
         if model.joint[i].nv < 6:  # what floats is not held by its parent
-            ends[p].append(np.array(model.placement[i].p, dtype=float))
+            found[p].append(np.array(model.placement[i].p, dtype=float))
     for loop in model.loops:
-        ends[loop.link_a].append(np.array(loop.placement_a.p, dtype=float))
-        ends[loop.link_b].append(np.array(loop.placement_b.p, dtype=float))
+        found[loop.link_a].append(np.array(loop.placement_a.p, dtype=float))
+        found[loop.link_b].append(np.array(loop.placement_b.p, dtype=float))
     for i, _ in model.outward():
-        if not any(np.any(end) for end in ends[i]):
+        if not any(np.any(end) for end in found[i]):
             tips = [np.array(f.placement.p, dtype=float) for f in model.frames if f.link == i]
             center = np.array(model.inertia[i].h) / model.inertia[i].m if model.inertia[i].m > 0.0 else np.zeros(3)
-            ends[i] = [max([*tips, 2.0 * center], key=lambda x: float(np.linalg.norm(x)))]
-    return ends
+            found[i] = [max([*tips, 2.0 * center], key=lambda x: float(np.linalg.norm(x)))]
+    return found
 
 
-def _size(model: Model, ends: list[list[Array]]) -> float:
+def _size(model: Model, held: list[list[Array]]) -> float:
     """About how large the robot is: the longest way of rods from a root to a tip."""
     reach = np.zeros(len(model.parent))
     for i, p in model.outward():
         step = np.linalg.norm(np.array(model.placement[i].p, dtype=float)) if p else 0.0
         reach[i] = reach[p] + step
-    longest = [reach[i] + max((float(np.linalg.norm(e)) for e in ends[i]), default=0.0) for i in range(1, len(reach))]
+    longest = [reach[i] + max((float(np.linalg.norm(e)) for e in held[i]), default=0.0) for i in range(1, len(reach))]
     return max([x for x in longest if x > 0.0], default=1.0)
 
 
