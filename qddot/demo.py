@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -247,9 +246,7 @@ def _speeds(rows: Sequence[Row]) -> Iterator[str]:
 def _save(trajectory: Trajectory, folder: Path) -> list[Path]:
     """The run and, where matplotlib is, its plot. A demo that cannot write goes on."""
     try:
-        if Recording(folder).info.get("made by") == _MADE_BY:
-            shutil.rmtree(folder)
-        saved = [trajectory.save(folder)]
+        saved = [trajectory.save(folder, overwrite=Recording(folder).info.get("made by") == _MADE_BY)]
         if importlib.util.find_spec("matplotlib"):
             trajectory.plot(path=folder.with_suffix(".png"))
             saved.append(folder.with_suffix(".png"))

@@ -16,7 +16,7 @@ from rollouts import arm, rollout, step
 
 import qddot
 from qddot.errors import RecordingError
-from qddot.simulation import controls, recording
+from qddot.simulation import controls, recorded
 from qddot.simulation.recorded import record_simulation
 from qddot.simulation.recording import Recording, record
 
@@ -264,7 +264,7 @@ def test_chunks_that_do_not_fit(tmp_path, rows, text):
 
 
 def test_saved_trajectories(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "_ROWS", 40)
+    monkeypatch.setattr(recorded, "_ROWS", 40)
     x = arm(steps=100, channels={"work": np.arange(101) / 3})
     assert x.save(tmp_path / "arm") == tmp_path / "arm"
     y = qddot.load_trajectory(tmp_path / "arm")
@@ -275,6 +275,9 @@ def test_saved_trajectories(tmp_path, monkeypatch):
     x.save(tmp_path / "arm")  # the same once more is no harm
     with pytest.raises(qddot.InputError, match="holds another run, of another state0"):
         arm(steps=100).save(tmp_path / "arm")
+    arm(steps=7).save(tmp_path / "arm", overwrite=True)
+    assert len(qddot.load_trajectory(tmp_path / "arm")) == 8
+    assert [p.name for p in tmp_path.iterdir()] == ["arm"]
     with pytest.raises(qddot.InputError, match="holds everything"):
         x.save(tmp_path / "other", "q")
     quadruped = qddot.load("quadruped")

@@ -1,9 +1,13 @@
-"""A simulation that is recorded while it runs: long ones show how far they are, and can be killed and called again."""
+"""Folders of runs: simulations that are recorded while they run, and trajectories that are saved as a whole."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import InputError
 from qddot.simulation import drift, given
-from qddot.simulation.recording import State, record
+from qddot.simulation.recording import CHANNEL, Recording, State, packed, record
 from qddot.simulation.rollout import Progress, Rollout
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
+
+_ROWS = 20_000  # times in one chunk of a saved trajectory
 
 
 def record_simulation(
@@ -63,3 +69,38 @@ def record_simulation(
     chunks = -(-steps // chunk)
     found = record(step_chunk, first, chunks, directory, robot=robot, info=info, batch_axes=batch, progress=progress)
     return found.trajectory(robot)
+
+
+def save(trajectory: Trajectory, directory: Path, overwrite: bool = False) -> Path:
+    """Writes a trajectory as a recorded run. Called again after a crash it goes on.
+
+    Another run in the folder is refused, or with `overwrite` replaced, once the new one is complete.
+    """
+    if not (overwrite and Recording(directory).exists):
+        return _save(trajectory, directory)
+    fresh, old = (directory.with_name(f".{directory.name}.{uuid.uuid4().hex}.{what}") for what in ("new", "old"))
+    try:
+        _save(trajectory, fresh)
+        directory.rename(old)
+        fresh.rename(directory)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    return directory
+
+
+def _save(trajectory: Trajectory, directory: Path) -> Path:
+    axis = len(trajectory.batch)
+    arrays = {n: getattr(trajectory, n) for n in ("t", "q", "v", "a", "tau") if getattr(trajectory, n) is not None}
+    arrays |= {CHANNEL + n: x for n, x in trajectory.channels.items()}
+    content = np.frombuffer(hashlib.sha256(packed(arrays)).digest(), dtype=np.uint8)
+
+    def rows(state: dict[str, Array]) -> tuple[State, dict[str, Array]]:
+        k = int(state["row"])
+        part = {n: x[(slice(None),) * (0 if n == "t" else axis) + (slice(k, k + _ROWS),)] for n, x in arrays.items()}
+        return {"row": k + _ROWS, "content": content}, part
+
+    chunks = -(-len(trajectory) // _ROWS)
+    first = {"row": 0, "content": content}
+    record(rows, first, chunks, directory, robot=trajectory.robot, info=trajectory.info, batch_axes=axis, progress=False)
+    return directory

@@ -42,8 +42,8 @@ StepChunk = Callable[[dict[str, Array]], tuple[State, Mapping[str, Any]]]
 
 FORMAT, VERSION = "qddot recording", 1
 MANIFEST, ROBOT = "manifest.json", "robot.qddot"
-_STATE, _CHANNEL, _UNFINISHED = "state/", "channel/", ".unfinished"
-_ROWS = 20_000  # times in one chunk of a saved trajectory
+CHANNEL = "channel/"  # before the names of a saved trajectory's own channels
+_STATE, _UNFINISHED = "state/", ".unfinished"
 
 
 def record(
@@ -135,7 +135,7 @@ class Recording:
                 f"{self.directory} was recorded of another robot than {robot.name!r}; give the one it was made with"
             )
         own = {n: arrays.pop(n) for n in list(arrays) if n not in ("t", "q", "v", "a", "tau")}
-        channels = {n.removeprefix(_CHANNEL): x for n, x in own.items()}
+        channels = {n.removeprefix(CHANNEL): x for n, x in own.items()}
         return Trajectory(robot, **arrays, channels=channels, info=self.info)
 
     def model(self) -> Model:
@@ -153,14 +153,14 @@ class Recording:
         """Writes the manifest of a new run, or checks that the one that is there is of the same run."""
         identity = {
             "robot": None if robot is None else robot.model.digest,
-            "state0": hashlib.sha256(_packed(first)).hexdigest(),
+            "state0": hashlib.sha256(packed(first)).hexdigest(),
             "info": json.loads(json.dumps(dict(info), default=_plain, sort_keys=True)),
             "batch_axes": batch_axes,
         }
         if self._manifest:
             other = [name for name, value in identity.items() if self._manifest.get(name) != value]
             if other:
-                fix = "give another folder, or remove this one"
+                fix = "give another folder, remove this one, or save with overwrite=True"
                 raise InputError(f"{self.directory} holds another run, of another {' and '.join(other)}: {fix}")
             return
         self._manifest = {"format": FORMAT, "version": VERSION, **identity, "chunks": []}
@@ -184,7 +184,7 @@ class Recording:
         if len(set(times.values())) != 1 or () in times.values():
             shapes = ", ".join(f"{n} {x.shape}" for n, x in rows.items())
             raise InputError(f"the arrays of a chunk must have one length in time, the axis {axis}, and have {shapes}")
-        data = _packed(rows | {_STATE + n: x for n, x in state.items()})
+        data = packed(rows | {_STATE + n: x for n, x in state.items()})
         entry = {
             "file": f"chunk-{len(self.chunks):06d}.npz",
             "rows": next(iter(times.values()))[0],
@@ -274,24 +274,6 @@ class Recording:
             raise RecordingError(f"{path}: it holds no arrays: {error}") from None
 
 
-def save(trajectory: Trajectory, directory: Path) -> Path:
-    """Writes a trajectory as a recorded run. Called again after a crash it goes on; another trajectory is refused."""
-    axis = len(trajectory.batch)
-    arrays = {n: getattr(trajectory, n) for n in ("t", "q", "v", "a", "tau") if getattr(trajectory, n) is not None}
-    arrays |= {_CHANNEL + n: x for n, x in trajectory.channels.items()}
-    content = np.frombuffer(hashlib.sha256(_packed(arrays)).digest(), dtype=np.uint8)
-
-    def rows(state: dict[str, Array]) -> tuple[State, dict[str, Array]]:
-        k = int(state["row"])
-        part = {n: x[(slice(None),) * (0 if n == "t" else axis) + (slice(k, k + _ROWS),)] for n, x in arrays.items()}
-        return {"row": k + _ROWS, "content": content}, part
-
-    chunks = -(-len(trajectory) // _ROWS)
-    first = {"row": 0, "content": content}
-    record(rows, first, chunks, directory, robot=trajectory.robot, info=trajectory.info, batch_axes=axis, progress=False)
-    return directory
-
-
 # ---- arrays and files ------------------------------------------------------------------------------------------------
 
 
@@ -303,7 +285,7 @@ def _arrays(content: State, what: str) -> dict[str, Array]:
     return arrays
 
 
-def _packed(arrays: Mapping[str, Array]) -> bytes:
+def packed(arrays: Mapping[str, Array]) -> bytes:
     """The bytes of an .npz file; the same arrays always give the same."""
     buffer = io.BytesIO()
     np.savez(buffer, **{name: np.ascontiguousarray(x) if x.ndim else x for name, x in arrays.items()})  # type: ignore[arg-type]

@@ -235,12 +235,13 @@ class Trajectory:
 
     # ---- files
 
-    def save(self, path: str | os.PathLike[str], *names: str) -> Path:
+    def save(self, path: str | os.PathLike[str], *names: str, overwrite: bool = False) -> Path:
         """Writes it, by the ending of `path`: .csv, .parquet or .mcap (extra `[data]`), otherwise a folder for
         `qddot.load_trajectory`.
 
         `names` are the channels that go into a table; the default is all. A folder holds what is stored, bit for bit, in
-        chunks that are each written whole or not at all (docs/results.md).
+        chunks that are each written whole or not at all (docs/results.md); one that holds another run is
+        refused, or with `overwrite` replaced.
         """
         from qddot.simulation import tables
 
@@ -249,13 +250,13 @@ class Trajectory:
         if write is not None:
             write(self, file, names or self.names[1:])
             return file
-        from qddot.simulation.recording import save
+        from qddot.simulation.recorded import save
 
         if names:
             raise InputError(
                 f"{file} would be a folder, which holds everything; give names for .csv, .parquet or .mcap only"
             )
-        return save(self, file)
+        return save(self, file, overwrite)
 
     # ---- checks
 

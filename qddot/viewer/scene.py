@@ -49,9 +49,10 @@ class Scene:
         if self.model.source.lower().endswith((".urdf", ".xml")):
             found = urdf_shapes.read(self.model, self.model.source, self.model.package_dirs)
         if found.missing:
-            names = ", ".join(dict.fromkeys(found.missing))
-            count = len(set(found.missing))
-            self.notes.append(f"{count} mesh files are not found; give package_dirs=[…] (--package-dir): {names}")
+            first, count = found.missing[0], len(set(found.missing))
+            many = "1 mesh file is not found:" if count == 1 else f"{count} mesh files are not found, the first is"
+            fix = f"say where {_package(first)!r} is by load(..., package_dirs=[…]) or --package-dir"
+            self.notes.append(f"{many} {first}; {fix}; links without shape are drawn as rods")
         self.notes += [f"mesh {name} cannot be read" for name in found.unread]
         with_shape = {s.link for s in found.shapes}
         if not with_shape:
@@ -239,6 +240,11 @@ class Scene:
     def _scale(self, name: str, values: Array) -> float:
         self.largest[name] = max(self.largest[name], float(np.max(np.abs(values), initial=0.0)))
         return 0.5 * self.size / self.largest[name] if self.largest[name] > 0.0 else 0.0
+
+
+def _package(name: str) -> str:
+    """The folder that a mesh's name begins with."""
+    return name.partition("://")[2].partition("/")[0] or name
 
 
 def _round(x: float) -> float:
