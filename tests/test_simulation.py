@@ -5,10 +5,12 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from mechanisms import MOVING
 from tolerances import ROUNDING
 
 import qddot
 from qddot.joints import Free, Prismatic, Revolute
+from qddot.robots.generators import random_tree
 from qddot.scalars import cos, less, sin, sqrt, where
 from qddot.simulation import Event, Rollout, controls, forces, joint_limits
 from qddot.simulation.integrators import INTEGRATORS
@@ -69,6 +71,19 @@ def test_compiled_is_what_is_read(integrator):
         close(a, b)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("integrator", ["rk4", "rkmk4"])
+def test_trees_of_all_joints(seed, integrator):
+    """Joints of every kind, mimic joints, springs and dampers: compiled against read, and near to where v alone leads."""
+    model = random_tree(5, rng=seed, kinds=MOVING, mimic=seed % 2 == 1).model()
+    q, v = qddot.Robot(model).random_state(seed)
+    runs = [qddot.Robot(model, c).simulate(q, 0.1 * v, dt=1e-4, steps=3, integrator=integrator) for c in (True, False)]
+    close(runs[0].q, runs[1].q)
+    close(runs[0].v, runs[1].v, 1e-9)  # through masses of very different sizes
+    moved = qddot.Robot(model, False).integrate(q, 0.1 * v, 3e-4)
+    assert np.max(np.abs(qddot.Robot(model).difference(moved, runs[0].q[-1]))) < 1e-3
+
+
 def test_one_step_is_the_formula(arm, batch):
     """Semi-implicit Euler by hand: the loop over time adds nothing of its own."""
     q, v = batch[0][0], batch[1][0]
@@ -102,6 +117,25 @@ def test_the_same_bits(arm, batch, integrator):
         parts.append(part)
     assert np.array_equal(np.concatenate(parts, axis=-2), whole.q[:, 1:])
     assert progress.step == 40
+
+
+@pytest.mark.parametrize("integrator", ["rk4", "rkmk4", "ab4", "variational", "rosenbrock"])
+def test_steps_that_call_functions(integrator, monkeypatch):
+    """A step whose derivative is code of its own gives what one long program gives, and the same bits in any batch."""
+    from qddot.simulation import rollout
+
+    q, v = (np.stack(x) for x in zip(*(small_floating().random_state(k) for k in range(11)), strict=True))
+    u = np.random.default_rng(1).standard_normal((11, 5, 7))
+    runs = []
+    for large in (0,) if integrator == "variational" else (0, 10**9):  # whose long program takes long to compile
+        monkeypatch.setattr(rollout, "LARGE", large)
+        robot = small_floating()
+        made = Rollout(robot, u, dt=0.01, integrator=integrator, free={"arm.mass": 1.0 + 0.1 * np.arange(11)})
+        assert bool(made._traced_step(False).calls) == (large == 0 and INTEGRATORS[integrator].evaluations > 1)
+        runs.append(made.run(made.start(q, v), 5)[0].state)
+        alone = Rollout(robot, u[9], dt=0.01, integrator=integrator, free={"arm.mass": 1.9})
+        assert np.array_equal(alone.run(alone.start(q[9], v[9]), 5)[0].state, runs[-1][9])
+    close(runs[0], runs[-1])
 
 
 def test_the_same_bits_on_threads(arm):
@@ -282,6 +316,19 @@ def test_loops_stay_closed(fivebar):
     assert drift["projection"] < 1e-13
     assert drift["projection"] < drift["baumgarte"] < drift["none"]
     assert np.max(fine.channels["drift"]) < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fourbar", "delta", "stewart"])
+def test_mechanisms_stay_closed(name):
+    robot = qddot.load(name, passive_forces=False)
+    q, _ = robot.close_loops(robot.neutral())
+    v = robot.project_velocity(q, 0.3 * np.random.default_rng(0).standard_normal(robot.nv))
+    run = robot.simulate(q, v, dt=5e-4, steps=1000, record=100)
+    assert np.max(run.channels["drift"]) < 1e-13
+    assert np.max(run.channels["drift_rate"]) < 1e-12
+    E = robot.kinetic_energy(run.q, run.v) + robot.potential_energy(run.q)
+    close(E, E[0], 1e-6)
 
 
 def test_energy_of_a_closed_loop(fivebar):

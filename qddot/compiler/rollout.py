@@ -22,21 +22,41 @@ the bytes from sample to sample of arguments 0 to 4, then those from row to row 
 
 from __future__ import annotations
 
-import ctypes
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+import re
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from qddot.compiler import sincos
+from qddot.compiler.llvm import _Core
+from qddot.compiler.program import Program
+from qddot.compiler.rows import transpose_function
 
-from qddot.compiler.kernel import _pool, get_num_threads
-from qddot.compiler.machine import Code, library_functions
 
-if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
-    from qddot.compiler.program import Program
+class Call(NamedTuple):
+    """A function by its number, and the program of its arguments, from a step's inputs and the results of calls before."""
 
-Array = NDArray[Any]
-Sizes = tuple[int, int, int]  # steps, the number of the first, how many between records
+    function: int
+    arguments: Program
+
+
+class Step(NamedTuple):
+    """A step as a program, and the functions that it calls on the way, each of them code that is there once.
+
+    The inputs of `last` and of arguments are the step's own and then the results of all calls, one after the other. A
+    function has its arguments as inputs, and then the step's held inputs and parameters.
+    """
+
+    last: Program
+    calls: tuple[Call, ...] = ()
+    functions: tuple[Program, ...] = ()
+
+    def instructions(self) -> int:
+        """Operations of a step."""
+        inside = sum(len(self.functions[c.function].nodes()) + len(c.arguments.nodes()) for c in self.calls)
+        return len(self.last.nodes()) + inside
+
+    def programs(self) -> list[Program]:
+        """All of them."""
+        return [*self.functions, *(c.arguments for c in self.calls), self.last]
 
 
 class Layout(NamedTuple):
@@ -56,30 +76,113 @@ class Layout(NamedTuple):
         return self.n_state + 2 + self.n_held + self.n_parameters
 
 
-def render(program: Program, layout: Layout) -> tuple[str, Layout]:
-    """A module with `@loop`, and the layout with what only the code knows."""
-    from qddot.compiler import sincos
-    from qddot.compiler.llvm import _Core
+class _Part:
+    """One program of a step in its own functions, with the columns of a block before and after it."""
 
-    core = _Core(program, layout.lanes, "float64")
-    core.render()
-    widths = {layout.lanes, core.together}
-    places = list(range(layout.n_state)) if core.places is None else core.places
-    block = [layout.lanes * 8 * n for n in (layout.n_inputs, core.columns, core.scratch)]
-    sizes = [-(-core.group * n // 64) * 64 for n in block]
-    layout = layout._replace(group=core.group, scratch=max(64, sum(sizes)))
+    def __init__(self, tag: str, program: Program, lanes: int) -> None:
+        self.core = _Core(program, lanes, "float64")
+        self.core.render()
+        self.tag, self.lanes = tag, lanes
+        self.before, self.after = program.n_inputs, self.core.columns
+        self.places = list(range(len(program.outputs))) if self.core.places is None else self.core.places
+
+    def text(self, group: int) -> list[str]:
+        """`@run.tag(in, out, work, env, count)`: all blocks of a group at once, or one after another."""
+        names, tagged = rf"@(core|chunk|angles){self.lanes}", rf"@\g<1>{self.lanes}.{self.tag}"
+        own = [re.sub(names, tagged, x) for x in self.core.functions]
+        head = f"define internal void @run.{self.tag}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count) {{"
+        call = f"call void @core{self.lanes}.{self.tag}"
+        if self.core.group == group:
+            body = f"  {call}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)"
+        else:
+            one = [f"  {call}(ptr %in.b, ptr %out.b, ptr %work, ptr %env, i64 1)"]
+            body = _over_blocks({"in": 8 * self.lanes * self.before, "out": 8 * self.lanes * self.after}, one)
+        return [*own, f"{head}\n{body}\n  ret void\n}}\n"]
+
+
+def _over_blocks(strides: dict[str, int], lines: list[str]) -> str:
+    """A loop over the blocks of a group; `%x.b` is where a block begins in `%x`."""
+    moves = []
+    for x, stride in strides.items():
+        moves += [f"  %{x}.o = mul i64 %b, {stride}", f"  %{x}.b = getelementptr i8, ptr %{x}, i64 %{x}.o"]
+    return "\n".join(
+        [
+            "entry:",
+            "  br label %block",
+            "block:",
+            "  %b = phi i64 [ 0, %entry ], [ %b1, %block ]",
+            *moves,
+            *lines,
+            "  %b1 = add i64 %b, 1",
+            "  %more = icmp ult i64 %b1, %count",
+            "  br i1 %more, label %block, label %done",
+            "done:",
+        ]
+    )
+
+
+def render(step: Step, layout: Layout) -> tuple[str, Layout]:
+    """A module with `@loop`, and the layout with what only the code knows."""
+    lanes = layout.lanes
+    functions = [_Part(f"f{k}", p, lanes) for k, p in enumerate(step.functions)]
+    arguments = [_Part(f"a{k}", c.arguments, lanes) for k, c in enumerate(step.calls)]
+    last = _Part("last", step.last, lanes)
+    parts = [*functions, *arguments, last]
+    group = max(p.core.group for p in (functions or [last]))
+    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes, room to work in
+    columns = [
+        last.before,
+        max(p.after for p in (*arguments, last)),
+        max([p.before for p in functions], default=0),
+        max([p.after for p in functions], default=0),
+        max(p.core.scratch for p in parts),
+    ]
+    sizes = [-(-group * 8 * lanes * n // 64) * 64 for n in columns]
+    layout = layout._replace(group=group, scratch=max(64, sum(sizes)))
+    widths = {lanes, *(p.core.together for p in parts)}
     text = [
         *map(sincos.define, sorted(widths)),
-        sincos.arctan2(layout.lanes, core.V, "double"),
-        *core.functions,
-        _rows("take", layout.lanes, block[0], into_rows=False),
-        _rows("give", layout.lanes, block[0], into_rows=True),
-        *_each_step(layout, block[0]),
-        _advance(core.V, core.align, places),
-        _loop(layout, block, sizes),
+        sincos.arctan2(lanes, last.core.V, "double"),
+        *(line for p in parts for line in p.text(group)),
+        _rows("take", lanes, 8 * lanes * last.before, into_rows=False),
+        _rows("give", lanes, 8 * lanes * last.before, into_rows=True),
+        *_each_step(layout, 8 * lanes * last.before),
+        *_moves(step, layout, functions, arguments, last),
+        _loop(layout, sizes, [c.function for c in step.calls]),
         *_declarations(widths),
     ]
     return "\n".join(text), layout
+
+
+def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_Part], last: _Part) -> list[str]:
+    """What leads from one program to the next: columns of arguments and of results, and the new state."""
+    shared, result = range(layout.n_state + 2, layout.n_inputs), layout.n_inputs
+    text = []
+    for k, (call, made) in enumerate(zip(step.calls, arguments, strict=True)):
+        f, own = functions[call.function], len(made.places)
+        given = [("out", made.after, place, "to", f.before, j) for j, place in enumerate(made.places)]
+        given += [("in", last.before, x, "to", f.before, own + j) for j, x in enumerate(shared)]
+        text.append(_copies(f"given.{k}", made.core, given))
+        back = [("to", f.after, place, "in", last.before, result + j) for j, place in enumerate(f.places)]
+        text.append(_copies(f"result.{k}", made.core, back))
+        result += len(f.places)
+    new = [("out", last.after, place, "in", last.before, j) for j, place in enumerate(last.places)]
+    return [*text, _copies("advance", last.core, new)]
+
+
+def _copies(name: str, core: _Core, moves: list[tuple[str, int, int, str, int, int]]) -> str:
+    """`@name(in, out, to, count)`: columns of each block from one memory to another."""
+    strides = {x: 8 * core.lanes * n for source, m, _, target, n_, _ in moves for x, n in ((source, m), (target, n_))}
+    V, lines = core.V, []
+    for k, (source, _, a, target, _, b) in enumerate(moves):
+        lines += [
+            f"  %s{k} = getelementptr {V}, ptr %{source}.b, i64 {a}",
+            f"  %x{k} = load {V}, ptr %s{k}, align {core.align}",
+            f"  %t{k} = getelementptr {V}, ptr %{target}.b, i64 {b}",
+            f"  store {V} %x{k}, ptr %t{k}, align {core.align}",
+        ]
+    body = _over_blocks(strides, lines)
+    return f"define internal void @{name}(ptr %in, ptr %out, ptr %to, i64 %count) {{\n{body}\n  ret void\n}}\n"
 
 
 def _declarations(widths: set[int]) -> list[str]:
@@ -148,8 +251,6 @@ def _each_step(layout: Layout, block: int) -> list[str]:
 
 
 def _blocks(name: str, slow: str, layout: Layout, block: int, column: int, width: int) -> str:
-    from qddot.compiler.rows import transpose_function
-
     lanes = layout.lanes
     head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %blocks, i64 %last) {{"
     if width == 0:
@@ -186,19 +287,6 @@ done:
 """
 
 
-def _advance(V: str, align: int, places: list[int]) -> str:
-    """What a step has made becomes the state; `places` says in which column of the result each number is."""
-    lines = []
-    for k, place in enumerate(places):
-        lines += [
-            f"  %o{k} = getelementptr {V}, ptr %out, i64 {place}",
-            f"  %x{k} = load {V}, ptr %o{k}, align {align}",
-            f"  %i{k} = getelementptr {V}, ptr %in, i64 {k}",
-            f"  store {V} %x{k}, ptr %i{k}, align {align}",
-        ]
-    return "define internal void @advance(ptr %in, ptr %out) {\n" + "\n".join(lines) + "\n  ret void\n}\n"
-
-
 def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
     """Lines that read %name0, %name1, … out of a table of pointers or whole numbers."""
     lines = []
@@ -208,7 +296,30 @@ def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
     return lines
 
 
-def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
+def _step(calls: list[int]) -> list[str]:
+    """The functions of a step one after another, each after its arguments, and the new state."""
+    lines = []
+    for k, f in enumerate(calls):
+        lines += [
+            f"  call void @run.a{k}(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
+            f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to, i64 %count)",
+            f"  call void @run.f{f}(ptr %to, ptr %back, ptr %work, ptr %env, i64 %count)",
+            f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back, i64 %count)",
+        ]
+    return [
+        *lines,
+        "  call void @run.last(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
+        "  call void @advance(ptr %a6, ptr %out, ptr %to, i64 %count)",
+    ]
+
+
+def _memory(sizes: list[int]) -> list[str]:
+    """Where in the scratch memory everything begins; a step's inputs are at its very beginning."""
+    names = ("out", "to", "back", "work")
+    return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
+
+
+def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
     """Groups of blocks one after another, each through all its steps."""
     n, held, parameters, _, lanes, group, _ = layout
     samples = "i64 %first, i64 %count.s, i64 %last"
@@ -223,8 +334,7 @@ def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
             "  %dt = load double, ptr %dt.p",
             "  %t0.p = getelementptr double, ptr %a5, i64 2",
             "  %t0 = load double, ptr %t0.p",
-            f"  %out = getelementptr i8, ptr %a6, i64 {sizes[0]}",
-            f"  %work = getelementptr i8, ptr %a6, i64 {sizes[0] + sizes[1]}",
+            *_memory(sizes),
             "  %last = sub i64 %n0, 1",
             f"  %up = add i64 %last, {lanes}",
             f"  %blocks = udiv i64 %up, {lanes}",
@@ -250,19 +360,7 @@ def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
             "  %held.o = mul i64 %k, %s5",
             "  %held = getelementptr i8, ptr %a1, i64 %held.o",
             "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %count, i64 %last)",
-            f"  call void @core{lanes}(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
-            "  br label %forward",
-            "forward:",
-            "  %b = phi i64 [ 0, %step ], [ %b1, %forward ]",
-            f"  %in.o = mul i64 %b, {block[0]}",
-            "  %in.b = getelementptr i8, ptr %a6, i64 %in.o",
-            f"  %out.o = mul i64 %b, {block[1]}",
-            "  %out.b = getelementptr i8, ptr %out, i64 %out.o",
-            "  call void @advance(ptr %in.b, ptr %out.b)",
-            "  %b1 = add i64 %b, 1",
-            "  %b.more = icmp ult i64 %b1, %count",
-            "  br i1 %b.more, label %forward, label %look",
-            "look:",
+            *_step(calls),
             "  %next = add i64 %number, 1",
             "  %phase = urem i64 %next, %n3",
             "  %due = icmp eq i64 %phase, 0",
@@ -288,84 +386,3 @@ def _loop(layout: Layout, block: list[int], sizes: list[int]) -> str:
             "}",
         ]
     )
-
-
-# ---- calling it --------------------------------------------------------------------------------------------------------
-
-_WORTH_A_THREAD = 2_000_000  # operations: some 100 µs, twenty times what handing work to a thread costs
-_AT_ONCE = 1_000_000_000  # operations of one call: about a tenth of a second, after which an interruption is noticed
-
-
-class TimeLoop:
-    """A compiled rollout: many samples through many steps in one call, on as many threads as kernels may use."""
-
-    def __init__(self, code: Code, layout: Layout, instructions: int) -> None:
-        self.layout, self._code = layout, code
-        self._operations = max(1, instructions)
-        self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(code.address)
-        self._env = ctypes.addressof(library_functions())
-
-    def __call__(
-        self,
-        state: Array,
-        held: Array,
-        parameters: Array,
-        *,
-        times: tuple[float, float],
-        first: int,
-        steps: int,
-        every: int,
-        records: Array,
-    ) -> Array:
-        """The states after `steps` steps from number `first` on; `records` is filled. `times` are dt and that of step zero.
-
-        `state` is (samples, n_state), `held` (samples, steps, n_held), `parameters` (samples, n_parameters); the latter two
-        may be broadcast views. Every array is contiguous in its last axis.
-        """
-        state, done, rows = np.ascontiguousarray(state), 0, 0
-        most = max(1, _AT_ONCE // (self._operations * len(state)))
-        while done < steps:
-            count = min(most, steps - done)
-            made = (first + done + count) // every - (first + done) // every
-            piece = held[:, done : done + count], parameters, records[:, rows : rows + made]
-            state = self._all_samples(state, *piece, times, (count, first + done, every))
-            done, rows = done + count, rows + made
-        return state
-
-    def _all_samples(
-        self, state: Array, held: Array, parameters: Array, records: Array, times: tuple[float, float], sizes: Sizes
-    ) -> Array:
-        samples, lanes = len(state), self.layout.lanes
-        out = np.empty_like(state)
-        blocks = -(-samples // lanes)
-        parts = max(1, min(get_num_threads(), blocks, samples * sizes[0] * self._operations // _WORTH_A_THREAD))
-        edges = [lanes * (k * blocks // parts) for k in range(parts)] + [samples]
-
-        def part(low: int, high: int) -> None:
-            some = slice(low, high)
-            self._some(state[some], held[some], parameters[some], records[some], out[some], times, sizes)
-
-        jobs = [_pool().submit(part, a, b) for a, b in pairwise(edges[1:])]
-        part(edges[0], edges[1])
-        for job in jobs:
-            job.result()
-        return out
-
-    def _some(
-        self,
-        state: Array,
-        held: Array,
-        parameters: Array,
-        records: Array,
-        out: Array,
-        times: tuple[float, float],
-        sizes: Sizes,
-    ) -> None:
-        clock = np.array([0.0, *times])
-        scratch = np.empty(self.layout.scratch + 64, np.uint8)
-        aligned = -(-scratch.ctypes.data // 64) * 64
-        arrays = [state, held, parameters, records, out, clock]
-        pointers = (ctypes.c_void_p * 7)(*(a.ctypes.data for a in arrays), aligned)
-        numbers = (ctypes.c_int64 * 4)(len(state), *sizes)
-        strides = [a.strides[0] for a in arrays[:5]] + [held.strides[1], records.strides[1]]
-        self._function(pointers, numbers, (ctypes.c_int64 * 7)(*strides), self._env)

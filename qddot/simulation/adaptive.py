@@ -142,7 +142,7 @@ def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
     names = ("y", "t", *rollout.free)
 
     def flow(y: Array, t: Array, *values: Array) -> Array:
-        return rollout._traced_system(t[0].graph, np.empty(0), values).flow(t[0], y)
+        return rollout._traced_system(t[0].graph, np.empty(0), *values).flow(t[0], y)
 
     def slopes(y: Array, t: Array, *values: Array) -> Array:
         graph = t[0].graph

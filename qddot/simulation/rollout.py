@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from qddot import functions, parameters
 from qddot.compiler import machine
 from qddot.compiler.kernel import Kernel
-from qddot.compiler.rollout import Layout, TimeLoop
+from qddot.compiler.rollout import Layout, Step
+from qddot.compiler.time_loop import TimeLoop
 from qddot.constraints import CLOSED
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.model import Model
@@ -21,9 +23,10 @@ from qddot.scalars import split, stack
 from qddot.simulation import given
 from qddot.simulation.integrators import INTEGRATORS, State
 from qddot.simulation.system import Law, Plan, System
-from qddot.simulation.traced import kernel_of, loop_of, program_of
+from qddot.simulation.traced import Calls, kernel_of, loop_of, program_of, step_of
 
 Array = NDArray[Any]
+LARGE = 6000  # operations of a step above which its derivative is code of its own, called by every stage
 
 
 class Progress(NamedTuple):
@@ -185,13 +188,13 @@ class Rollout:
         return INTEGRATORS[self.integrator].past(self.robot.nq, self.robot.nv)
 
     @property
-    def _chosen(self) -> tuple[str, bool]:
-        """The formulation of the dynamics that makes for the fewest operations."""
+    def _chosen(self) -> tuple[str, bool, int]:
+        """The formulation of the dynamics that makes for the fewest operations, and how many."""
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
         key = ("formulation", self.plan.function, *needs.items())
         if key not in self.robot._kernels:
-            _, method, sums = functions.cheapest(self.model, self.plan.function, "auto", **needs)
-            self.robot._kernels[key] = method, sums
+            program, method, sums = functions.cheapest(self.model, self.plan.function, "auto", **needs)
+            self.robot._kernels[key] = method, sums, len(program.nodes())
         return self.robot._kernels[key]
 
     @property
@@ -225,30 +228,38 @@ class Rollout:
             layout = Layout(n, held, sum(values), self.robot.nq + self.robot.nv, lanes)
             what = f"{self.integrator} of {self.robot.name!r}"
             try:
-                program = self._programs(starting)
+                step = self._traced_step(starting)
             except KernelTooLargeError as error:
                 raise KernelTooLargeError(f"{error}; Robot(model, compiled=False) steps in Python") from None
-            self._loops[starting, lanes] = loop_of(what, program, layout)
+            self._loops[starting, lanes] = loop_of(what, step, layout)
         return self._loops[starting, lanes]
 
-    def _programs(self, starting: bool) -> Any:
-        if starting not in self._traced_steps:
+    def _traced_step(self, starting: bool) -> Step:
+        """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
+        if starting not in self._steps:
             what = f"a step of {self.integrator} of {self.robot.name!r}"
-            self._traced_steps[starting] = program_of(what, self._traced_step(starting), self._sizes)
-        return self._traced_steps[starting]
+
+            def run(calls: Calls | None, x: Array, clock: Array, u: Array, *values: Array) -> Array:
+                system = self._traced_system(clock[0].graph, u, *values)
+                return self._step(starting, replace(system, calls=calls), x, *clock)
+
+            if self._is_large(starting):
+                self._steps[starting] = step_of(what, run, self._sizes, self._traced_system)
+            else:
+                self._steps[starting] = Step(program_of(what, partial(run, None), self._sizes))
+        return self._steps[starting]
 
     @cached_property
-    def _traced_steps(self) -> dict[bool, Any]:
+    def _steps(self) -> dict[bool, Step]:
         return {}
 
-    def _traced_step(self, starting: bool) -> Callable[..., Array]:
-        def run(x: Array, clock: Array, u: Array, *values: Array) -> Array:
-            return self._step(starting, self._traced_system(clock[0].graph, u, values), x, *clock)
+    def _is_large(self, starting: bool) -> bool:
+        found = INTEGRATORS[self.integrator]
+        times = found.start_evaluations if starting and found.start is not None else found.evaluations
+        return times > 1 and times * self._chosen[2] > LARGE
 
-        return run
-
-    def _traced_system(self, graph: Any, u: Array, values: Sequence[Array]) -> System:
-        method, sums = self._chosen
+    def _traced_system(self, graph: Any, u: Array, *values: Array) -> System:
+        method, sums, _ = self._chosen
         model = self.model
         own = parameters.put(model, self._parameters, values)
         if not any(p.of_links for p in self._parameters):
@@ -316,7 +327,7 @@ class Rollout:
 
         def run(q: Array, v: Array, t: Array, *rest: Array) -> Array:
             u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
-            return self._traced_system(t[0].graph, u, values).joint_forces(t[0], q, v)
+            return self._traced_system(t[0].graph, u, *values).joint_forces(t[0], q, v)
 
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
         return kernel_of(f"the joint forces of {self.robot.name!r}", run, names, shapes, (nv,))

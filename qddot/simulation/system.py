@@ -72,6 +72,7 @@ class System:
     method: str = "auto"
     sums: bool = False
     held: Array | None = None
+    calls: Callable[..., Any] | None = None  # while a step is traced whose functions are to be code of their own
 
     # ---- how coordinates move
 
@@ -138,9 +139,13 @@ class System:
         """A force of `simulation.forces` sees the sample's own numbers of the model."""
         return partial(f.at, self.model) if isinstance(f, ExternalForce) else f
 
+    def call(self, function: Law, *args: Any) -> Array:
+        """function(system, *args), which may become a function of the compiled code that is called here."""
+        return function(self, *args) if self.calls is None else self.calls(function, *args)
+
     def derivative(self, t: Scalar, q: Array, v: Array) -> Array:
         """v̇."""
-        return self.accelerations(t, q, v)[0]
+        return self.call(_derivative, t, q, v)
 
     def accelerations(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
         """v̇ and the joint forces that act; of prescribed freedoms those that their motion takes."""
@@ -229,6 +234,10 @@ class System:
             return tau
         still, weightless = np.zeros(self.model.nv), replace(self.model, gravity=(0.0, 0.0, 0.0))
         return tau - classical.rigid_body_forces(weightless, q, still, still, f_ext)
+
+
+def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:
+    return system.accelerations(t, q, v)[0]
 
 
 def _parts(x: Any) -> tuple[Scalar, Scalar]:

@@ -12,16 +12,20 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
-from qddot.compiler.rollout import Layout, TimeLoop
+from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import KernelTooLargeError
 from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _pack, _source, _unpack
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
+    from qddot.compiler.expr import Graph
     from qddot.compiler.program import Program
+    from qddot.compiler.rollout import Layout, Step
 
 Run = Callable[..., Any]
 
@@ -43,21 +47,74 @@ def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
     return program
 
 
-def loop_of(what: str, program: Program, layout: Layout) -> TimeLoop:
-    """The loop over time around a program that makes one step."""
+class Calls:
+    """The functions that a step calls while it is traced: each is traced once, and its results are inputs of the step."""
+
+    def __init__(self, what: str, graph: Graph, n_inputs: int, shared: Sequence[int], system: Callable[..., Any]) -> None:
+        self.what, self.graph, self.n_inputs = what, graph, n_inputs
+        self.shared, self.system = list(shared), system  # sizes of held inputs and parameters; a system made of them
+        self.functions: dict[Run, tuple[int, Program, Shape]] = {}
+        self.made: list[tuple[int, list[int]]] = []  # function and argument nodes
+
+    def __call__(self, function: Run, *args: Any) -> Any:
+        """What function(system, *args) will give."""
+        arrays = [np.asarray(x, dtype=object) for x in args]
+        if function not in self.functions:
+            self.functions[function] = self._traced(function, [a.shape for a in arrays])
+        number, program, shape = self.functions[function]
+        self.made.append((number, [self.graph.node_of(x) for a in arrays for x in a.reshape(-1)]))
+        first, count = self.n_inputs, len(program.outputs)
+        self.n_inputs += count
+        return self.graph.inputs(count, first).reshape(shape)
+
+    def _traced(self, function: Run, shapes: Sequence[Shape]) -> tuple[int, Program, Shape]:
+        found: list[Shape] = []
+
+        def run(*vectors: Any) -> Any:
+            given = [x.reshape(s) if s else x[0] for x, s in zip(vectors, shapes, strict=False)]
+            result = np.asarray(function(self.system(vectors[0][0].graph, *vectors[len(shapes) :]), *given), dtype=object)
+            found.append(result.shape)
+            return result.reshape(-1)
+
+        program = program_of(self.what, run, [*(prod(s) for s in shapes), *self.shared])
+        return len(self.functions), program, found[0]
+
+
+def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any]) -> Step:
+    """A step whose calls are functions of their own: run(calls, state, clock, held, *parameters) gives the next state."""
+    from qddot.compiler.expr import trace
+    from qddot.compiler.fuse import fused
+    from qddot.compiler.program import straight_line
+    from qddot.compiler.rollout import Call, Step
+
+    made: list[Calls] = []
+
+    def whole(*vectors: Any) -> Any:
+        made.append(Calls(what, vectors[0][0].graph, sum(sizes), sizes[2:], system))
+        return run(made[0], *vectors)
+
+    graph, outputs, _ = trace(whole, sizes)
+    calls, n = made[0], made[0].n_inputs
+    arguments = [Call(f, fused(straight_line(graph, nodes, n))) for f, nodes in calls.made]
+    functions = sorted(calls.functions.values(), key=lambda x: x[0])
+    return Step(fused(straight_line(graph, outputs, n)), tuple(arguments), tuple(p for _, p, _ in functions))
+
+
+def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
+    """The loop over time around one step."""
     from qddot.compiler import rollout
 
-    key = _key("rollout", program, layout)
+    key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
     if key not in _loops:
         stored = _unpack(default_cache().get(key))
         if stored is None:
-            count = len(program.nodes())
+            count = sum(len(p.nodes()) for p in step.programs())
             with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
-                text, layout = rollout.render(program, layout)
+                text, layout = rollout.render(step, layout)
                 stored = {"group": layout.group, "scratch": layout.scratch}, machine.compile_object(text)
             default_cache().put(key, _pack(*stored))
         facts, data = stored
-        _loops[key] = TimeLoop(Code(data), layout._replace(**facts), len(program.nodes()))
+        _loops[key] = TimeLoop(Code(data), layout._replace(**facts), step.instructions())
     return _loops[key]
 
 
@@ -68,7 +125,7 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     begin = time.perf_counter()
     program = program_of(what, run, [prod(s) for s in inputs])
     lanes, count = machine.lanes("float64"), len(program.nodes())
-    key = _key("kernel", program, (inputs, output, lanes))
+    key = _key("kernel", [program], (inputs, output, lanes))
     if key not in _kernels:
         data, cached = default_cache().get(key), True
         if data is None:
@@ -81,11 +138,13 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     return _kernels[key]
 
 
-def _key(kind: str, program: Program, shape: Any) -> str:
+def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
     """Everything that the code depends on."""
-    graph, digest = program.graph, hashlib.sha256()
-    used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
-    leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
-    known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
-    digest.update(repr((kind, shape, program.outputs, used, known, machine.cpu(), _source())).encode())
+    digest = hashlib.sha256(repr((kind, shape, machine.cpu(), _source())).encode())
+    for program in programs:
+        graph = program.graph
+        used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
+        leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
+        known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
+        digest.update(repr((program.n_inputs, program.outputs, used, known)).encode())
     return digest.hexdigest()
