@@ -263,6 +263,13 @@ def test_chunks_that_do_not_fit(tmp_path, rows, text):
     assert not list((tmp_path / "run").glob("chunk*"))
 
 
+def test_chunks_that_change(tmp_path):
+    rows = iter([{"file": np.zeros(2), "q": np.zeros(2)}, {"file": np.zeros(2)}])
+    with pytest.raises(qddot.InputError, match=r"has the arrays \['file'\], and those before it \['file', 'q'\]"):
+        record(lambda state: (state, next(rows)), {"x": 0.0}, 2, tmp_path / "run")
+    assert set(Recording(tmp_path / "run").arrays()) == {"file", "q"}
+
+
 def test_saved_trajectories(tmp_path, monkeypatch):
     monkeypatch.setattr(recorded, "_ROWS", 40)
     x = arm(steps=100, channels={"work": np.arange(101) / 3})

@@ -64,10 +64,8 @@ def write_mcap(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None
         out = writer.Writer(file)
         out.start(profile="", library="qddot")
         topics = {topic: _channel(out, topic, schema, example) for topic, schema, example in _topics(trajectory, names)}
-        for k, t in enumerate(trajectory.t.tolist()):
-            stamp = round(t * 1e9)
-            for topic, body in _messages(trajectory, names, k, stamp):
-                out.add_message(topics[topic], stamp, json.dumps(body).encode(), stamp)
+        for topic, stamp, body in _messages(trajectory, names):
+            out.add_message(topics[topic], stamp, json.dumps(body).encode(), stamp)
         out.add_metadata("qddot", {"robot": trajectory.robot.name, "info": json.dumps(trajectory.info, default=repr)})
         out.finish()
 
@@ -169,31 +167,29 @@ def _channel(out: Any, topic: str, schema: str, content: Any) -> int:
     return int(out.register_channel(topic=topic, message_encoding="json", schema_id=number))
 
 
-def _messages(trajectory: Trajectory, names: Sequence[str], k: int, stamp: int) -> Iterator[tuple[str, Any]]:
-    tau = trajectory.tau
-    yield (
-        "/joint_states",
-        {
-            "name": [c.name for c in trajectory.columns("v")],
-            "coordinate": [c.name for c in trajectory.columns("q")],
-            "position": trajectory.q[k].tolist(),
-            "velocity": trajectory.v[k].tolist(),
-            "effort": [] if tau is None else tau[k].tolist(),
-        },
-    )
-    time = {"sec": stamp // 10**9, "nsec": stamp % 10**9}
-    poses = trajectory.robot.forward_kinematics(trajectory.q[k])
-    yield "/tf", {"transforms": [_pose(time, n, T) for n, T in zip(trajectory.robot.link_names, poses, strict=True)]}
-    for name in _further(names):
-        values = np.atleast_1d(trajectory[name][k]).reshape(-1).tolist()
-        yield f"/{name}", {c.name or "value": x for c, x in zip(trajectory.columns(name), values, strict=True)}
-
-
-def _pose(time: dict[str, int], name: str, T: Array) -> dict[str, Any]:
+def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
+    """(topic, nanoseconds, body), time after time."""
     from qddot.viewer.geometry import quaternion
 
-    w, x, y, z = quaternion(T[:3, :3])
-    place = dict(zip("xyz", T[:3, 3].tolist(), strict=True))
-    turn = {"x": float(x), "y": float(y), "z": float(z), "w": float(w)}
+    poses = trajectory.robot.forward_kinematics(trajectory.q)
+    turns, places = quaternion(poses[..., :3, :3]), poses[..., :3, 3]
+    further = {n: trajectory[n].reshape(len(trajectory), -1).tolist() for n in _further(names)}
+    labels = {n: [c.name or "value" for c in trajectory.columns(n)] for n in further}
+    freedoms = [c.name for c in trajectory.columns("v")]
+    coordinates = [c.name for c in trajectory.columns("q")]
+    effort = np.zeros((len(trajectory), 0)) if trajectory.tau is None else trajectory.tau
+    for k, t in enumerate(trajectory.t.tolist()):
+        stamp = round(t * 1e9)
+        state = {"position": trajectory.q[k].tolist(), "velocity": trajectory.v[k].tolist(), "effort": effort[k].tolist()}
+        yield "/joint_states", stamp, {"name": freedoms, "coordinate": coordinates, **state}
+        links = zip(trajectory.robot.link_names, places[k].tolist(), turns[k].tolist(), strict=True)
+        yield "/tf", stamp, {"transforms": [_pose(stamp, *link) for link in links]}
+        for name, rows in further.items():
+            yield f"/{name}", stamp, dict(zip(labels[name], rows[k], strict=True))
+
+
+def _pose(stamp: int, name: str, place: list[float], turn: list[float]) -> dict[str, Any]:
+    time = {"sec": stamp // 10**9, "nsec": stamp % 10**9}
     frames = {"parent_frame_id": "world", "child_frame_id": name}
-    return {"timestamp": time, **frames, "translation": place, "rotation": turn}
+    translation, rotation = dict(zip("xyz", place, strict=True)), dict(zip("wxyz", turn, strict=True))
+    return {"timestamp": time, **frames, "translation": translation, "rotation": rotation}

@@ -222,7 +222,7 @@ class Trajectory:
         return plot(self, names, path)
 
     def show(self, **options: Any) -> Any:
-        """Opens the viewer in the browser and plays; extra `[view]`. `qddot.viewer.Viewer` has the options."""
+        """Opens the viewer in the browser and plays; extra `[view]`. `qddot.viewer.show` has the options."""
         from qddot.viewer import show
 
         return show(self.robot, self, **options)

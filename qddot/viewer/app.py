@@ -117,12 +117,14 @@ class Viewer:
     def _moved(self) -> None:
         if self._quiet:
             return
-        with self._lock:
-            wanted = self.robot.integrate(self._zero, np.array([s.value for s in self.sliders]))
-            self._by_hand(wanted)
+        self._by_hand(self.robot.integrate(self._zero, np.array([s.value for s in self.sliders])))
 
     def _by_hand(self, wanted: Array) -> None:
         """Where the sliders say, with loops closed; where they cannot be, everything stays as it was."""
+        with self._lock:
+            self._go_to(wanted)
+
+    def _go_to(self, wanted: Array) -> None:
         self._stop()
         self.closing_note.content = ""
         if self.robot.model.is_constrained:
