@@ -48,6 +48,10 @@ class NotRollableError(QddotError):
     """An algorithm, or a robot, that rolled code cannot be made of; says why."""
 
 
+class RecordingError(QddotError, OSError):
+    """A recorded run that cannot be written or read. Says what of it is intact and how to go on."""
+
+
 class MissingExtraError(QddotError, ImportError):
     """A package that is not among qddot's own dependencies; says which extra brings it."""
 

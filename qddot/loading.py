@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,20 @@ from qddot import build, robots
 from qddot.errors import FileError, InputError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
+
+if TYPE_CHECKING:
+    from qddot.simulation.trajectory import Trajectory
+
+
+def load_trajectory(directory: str | os.PathLike[str], robot: Robot | None = None) -> Trajectory:
+    """What `Trajectory.save` or a recorded run has left in a folder, also of a run that is not complete.
+
+    `robot` is needed where it has joints or constraints of its user's own.
+    """
+    from qddot.simulation.recording import Recording
+
+    recording = Recording(directory)
+    return recording.trajectory(Robot(recording.model()) if robot is None else robot)
 
 
 class Builder(build.Builder):
@@ -44,7 +59,10 @@ def load(
     `own_joints` gives the functions of a saved robot's own joints.
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
+    package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     model = _read(source, floating_base, package_dirs, tolerance, own_joints)
+    if source not in robots.NAMES:
+        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs)
     serious = [f for f in model.findings if f.severity != "note"]
     if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""

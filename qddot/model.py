@@ -109,6 +109,8 @@ class Model:
     gravity: Vec = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
     findings: tuple[Finding, ...] = ()
+    source: str = ""  # the file it was read from, where its shapes are; no part of what it is
+    package_dirs: tuple[str, ...] = ()
 
     # ---- shape
 

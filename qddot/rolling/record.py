@@ -36,12 +36,12 @@ def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder) -> OneOfEac
         for name, value in zip(FIELDS, mapped(row_of(model, links[0]), column, rebuilt), strict=True):
             tables[name].append(value)
     first = [0, *(kind.links[0] for kind in kinds)]
-    same = {
+    same: dict[str, Any] = {
         f.name: tuple(getattr(model, f.name)[i] for i in first)
         for f in dataclasses.fields(Model)
         if f.name in ("link_names", "joint_names", "limits", "actuated", "mimic")
     }
-    own = {name: tuple(table) for name, table in tables.items()}
+    own: dict[str, Any] = {name: tuple(table) for name, table in tables.items()}
     made = OneOfEach(
         name=model.name,
         parent=_Parents((-1, *(0 for _ in kinds))),
