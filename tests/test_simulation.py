@@ -254,6 +254,23 @@ def test_spring_conserves_energy_and_damper_takes_it():
     assert np.all(np.diff(E) < 1e-9)
 
 
+def test_forces_see_free_parameters():
+    """A spring pulls where the sample's own hinge is; prescribed motion takes the force of the sample's own mass."""
+    robot = qddot.Robot(small_floating().model.without_passive_forces())
+    q, v = robot.random_state(2)
+    v[6], q[7] = 0.5, 0.0
+    given = {"dt": 1e-3, "steps": 20, "record": "end", "prescribed": {"hinge": lambda t: 0.5 * sin(t)}}
+    free = {"arm.position": [[0.3, 0.1, 0.2], [0.5, -0.1, 0.4]], "arm.mass": [1.0, 2.0]}
+    pull = forces.spring(robot, "world", "foot", 50.0)
+    runs = [r.simulate(q, v, forces=pull, free=free, **given) for r in (robot, qddot.Robot(robot.model, compiled=False))]
+    for k in (0, 1):
+        own = robot.with_parameters({name: x[k] for name, x in free.items()})
+        alone = own.simulate(q, v, forces=forces.spring(own, "world", "foot", 50.0), **given)
+        for run in runs:
+            close(run.q[k], alone.q)
+            close(run.tau[k], alone.tau)
+
+
 def box():
     b = qddot.Builder("box")
     b.link("box", mass=2.0, inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
@@ -384,6 +401,26 @@ def test_joint_limits_stop(arm):
     assert many.q.shape == (2, 301, 6)
     assert np.array_equal(many.q[1, : len(run.q)], run.q)
     assert np.isnan(many.q[:, -1]).all()
+
+
+def test_a_sample_that_gets_stuck():
+    """x' = x² is infinite after a second: alone that is an error, in a batch the other samples come through."""
+    b = qddot.Builder("slide")
+    b.link("box", mass=1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
+    b.joint("x", "world", "box", Prismatic((1.0, 0.0, 0.0)))
+    robot = b.robot()
+    given = {"dt": 0.4, "steps": 5, "integrator": "DOP853"}
+
+    def law(t, q, v):
+        return v * v * where(less(0.0, v[0]), 1.0, 0.0)
+
+    with pytest.raises(qddot.InputError, match=r"stopped after t = 0\.8"):
+        robot.simulate([0.0], [1.0], law, **given)
+    with pytest.warns(qddot.QddotWarning, match=r"sample \(0,\)"):
+        run = robot.simulate([[0.0], [0.0], [math.nan]], [[1.0], [-1.0], [0.0]], law, **given)
+    close(run.v[1, :, 0], -1.0)
+    assert np.isnan(run.v[0, -1]).all()
+    assert np.isnan(run.v[2, -1]).all()
 
 
 def test_the_jacobian_is_exact():
@@ -545,6 +582,18 @@ def test_what_a_law_refers_to_is_read_each_time(arm):
     close(first.tau[0], -np.ones(6))
     close(second.tau[0], -50.0 * np.ones(6))
     assert np.max(np.abs(first.q[-1] - second.q[-1])) > 1e-4
+
+
+def test_memory_does_not_fill_with_laws(monkeypatch):
+    from qddot.simulation import traced
+
+    monkeypatch.setattr(traced, "KEPT", 3)
+    robot = qddot.load("pendulum")
+    for k in range(5):
+        run = robot.simulate([0.0], [0.0], lambda t, q, v, k=k: [1.0 * k], dt=0.1, steps=1)
+        close(run.tau, k)
+    assert len(traced._loops) <= 3
+    assert len(traced._kernels) <= 3
 
 
 def test_scipy_is_an_extra(arm, monkeypatch):

@@ -3,8 +3,8 @@
 The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
 states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
-Where a batch does not fill the last block, its last sample is computed again in the lanes that are left: every sample
-passes through the same code, whatever its batch.
+Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
+lane gives the same bits as one of many.
 
 | argument | shape, contiguous in its last axis     | meaning                                        |
 |----------|----------------------------------------|------------------------------------------------|
@@ -129,15 +129,15 @@ def render(step: Step, layout: Layout) -> tuple[str, Layout]:
     last = _Part("last", step.last, lanes)
     parts = [*functions, *arguments, last]
     group = max(p.core.group for p in (functions or [last]))
-    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes, room to work in
+    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
     columns = [
         last.before,
         max(p.after for p in (*arguments, last)),
         max([p.before for p in functions], default=0),
         max([p.after for p in functions], default=0),
-        max(p.core.scratch for p in parts),
     ]
-    sizes = [-(-group * 8 * lanes * n // 64) * 64 for n in columns]
+    work = max(p.core.group * p.core.scratch for p in parts)
+    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*(group * n for n in columns), work)]
     layout = layout._replace(group=group, scratch=max(64, sum(sizes)))
     widths = {lanes, *(p.core.together for p in parts)}
     text = [
@@ -296,7 +296,7 @@ def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
     return lines
 
 
-def _step(calls: list[int]) -> list[str]:
+def _programs(calls: list[int]) -> list[str]:
     """The functions of a step one after another, each after its arguments, and the new state."""
     lines = []
     for k, f in enumerate(calls):
@@ -349,33 +349,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
             f"  call void @take(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @take(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            "step:",
-            "  %k = phi i64 [ 0, %group ], [ %k1, %step_done ]",
-            "  %r = phi i64 [ 0, %group ], [ %r1, %step_done ]",
-            "  %number = add i64 %n2, %k",
-            "  %number.x = uitofp i64 %number to double",
-            "  %t = call double @llvm.fma.f64(double %number.x, double %dt, double %t0)",
-            "  store double %t, ptr %a5",
-            f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
-            "  %held.o = mul i64 %k, %s5",
-            "  %held = getelementptr i8, ptr %a1, i64 %held.o",
-            "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %count, i64 %last)",
-            *_step(calls),
-            "  %next = add i64 %number, 1",
-            "  %phase = urem i64 %next, %n3",
-            "  %due = icmp eq i64 %phase, 0",
-            "  br i1 %due, label %record, label %step_done",
-            "record:",
-            "  %rec.o = mul i64 %r, %s6",
-            "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
-            "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %count, i64 %last)",
-            "  br label %step_done",
-            "step_done:",
-            "  %r.up = zext i1 %due to i64",
-            "  %r1 = add i64 %r, %r.up",
-            "  %k1 = add i64 %k, 1",
-            "  %k.more = icmp ult i64 %k1, %n1",
-            "  br i1 %k.more, label %step, label %group_done",
+            *_one_step(n, samples, calls),
             "group_done:",
             f"  call void @give(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %g1 = add i64 %g, %count",
@@ -386,3 +360,36 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
             "}",
         ]
     )
+
+
+def _one_step(n: int, samples: str, calls: list[int]) -> list[str]:
+    """The time, the held inputs, the programs, and a record where it is due."""
+    return [
+        "step:",
+        "  %k = phi i64 [ 0, %group ], [ %k1, %step_done ]",
+        "  %r = phi i64 [ 0, %group ], [ %r1, %step_done ]",
+        "  %number = add i64 %n2, %k",
+        "  %number.x = uitofp i64 %number to double",
+        "  %t = call double @llvm.fma.f64(double %number.x, double %dt, double %t0)",
+        "  store double %t, ptr %a5",
+        f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
+        "  %held.o = mul i64 %k, %s5",
+        "  %held = getelementptr i8, ptr %a1, i64 %held.o",
+        "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %count, i64 %last)",
+        *_programs(calls),
+        "  %next = add i64 %number, 1",
+        "  %phase = urem i64 %next, %n3",
+        "  %due = icmp eq i64 %phase, 0",
+        "  br i1 %due, label %record, label %step_done",
+        "record:",
+        "  %rec.o = mul i64 %r, %s6",
+        "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
+        "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %count, i64 %last)",
+        "  br label %step_done",
+        "step_done:",
+        "  %r.up = zext i1 %due to i64",
+        "  %r1 = add i64 %r, %r.up",
+        "  %k1 = add i64 %k, 1",
+        "  %k.more = icmp ult i64 %k1, %n1",
+        "  br i1 %k.more, label %step, label %group_done",
+    ]

@@ -7,6 +7,7 @@ Samples of a batch are integrated one after another, each with its own steps. Ne
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot import parameters
-from qddot.errors import InputError
+from qddot.errors import InputError, QddotWarning
 from qddot.scalars import stack
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def solve(
     atol: float,
     events: Sequence[Event],
 ) -> tuple[Array, Array, dict[str, Any]]:
-    """q and v at these times, NaN after a terminal event, and what is to be known of the run."""
+    """q and v at these times, NaN after a terminal event or where a sample got stuck, and facts of the run."""
     try:
         from scipy.integrate import solve_ivp
     except ImportError as missing:
@@ -73,19 +74,26 @@ def solve(
     start = rollout.start(q0, v0).state
     batch, nq = start.shape[:-1], rollout.robot.nq
     out = np.full((*batch, len(times), start.shape[-1]), np.nan)
-    found, evaluations = [], 0
+    found: list[dict[str, Any]] = []
+    evaluations = 0
     kernels = _kernels(rollout, method) if rollout.robot.compiled else None
     for k in np.ndindex(batch):
+        if not np.isfinite(start[k]).all():
+            found.append({})
+            continue
         flow, jacobian = _functions(rollout, kernels, k)
         more = {"jac": jacobian} if method in _IMPLICIT and jacobian is not None else {}
         hooks = [_hook(e, nq) for e in events]
         span = (float(times[0]), float(times[-1]))
         done = solve_ivp(flow, span, start[k], method, times, events=hooks, rtol=rtol, atol=atol, **more)
         if done.status < 0:
-            raise InputError(
-                f"integrator {method!r} stopped at t = {done.t[-1] if len(done.t) else span[0]:g}: {done.message}; "
-                f"is the motion finite? otherwise take a larger rtol, or an implicit method"
+            why = (
+                f"integrator {method!r} stopped after t = {done.t[-1] if len(done.t) else span[0]:g}: {done.message} "
+                f"Is the motion finite? Otherwise take a larger rtol, or an implicit method"
             )
+            if not batch:
+                raise InputError(why)
+            warnings.warn(f"sample {k}: {why}", QddotWarning, stacklevel=5)
         out[(*k, slice(len(done.t)))] = done.y.T
         evaluations += int(done.nfev)
         found.append(_found(events, done, nq))

@@ -71,7 +71,7 @@ class Rollout:
         for f in extra:
             if not callable(f):
                 raise InputError(f"forces: {f!r} is no function of (t, q, v)")
-        self.plan = Plan(self.model, law, self.held.shape[-1], extra, motion, *keep)
+        self.plan = Plan(law, self.held.shape[-1], extra, motion, *keep)
         self._supported()
 
     def _supported(self) -> None:
@@ -82,7 +82,7 @@ class Rollout:
         if self.plan.rows and self.plan.motion:
             raise InputError(f"robot {self.robot.name!r} has loops; prescribe the motion by a law of control instead")
         others = tuple(k for k in range(self.robot.nv) if k not in (self.plan.motion or {}))
-        if not self.plan.rows and (guilty := self.robot._massless(others)):
+        if guilty := self.robot._massless(others):
             raise self.robot._no_mass(guilty)
 
     # ---- running
@@ -118,8 +118,9 @@ class Rollout:
             x, rate, _ = system._motion(k, self.t0)
             here = q[..., system._place(k)], v[..., k]
             if max(float(np.max(np.abs(here[0] - x))), float(np.max(np.abs(here[1] - rate)))) > 1e-9:
+                joint = next(n for n, at in self.robot.v_index.items() if at == k)
                 raise InputError(
-                    f"the prescribed motion of freedom {k} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
+                    f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
                 )
 
     def run(
@@ -216,7 +217,8 @@ class Rollout:
     @property
     def _has_functions(self) -> bool:
         """Whether a user's functions are traced with it, which may depend on anything."""
-        return self.plan.law not in (None, given.as_given) or bool(self.plan.forces) or bool(self.plan.motion)
+        own_law = self.plan.law is not None and self.plan.law is not given.as_given
+        return own_law or bool(self.plan.forces) or bool(self.plan.motion)
 
     @cached_property
     def _loops(self) -> dict[Any, TimeLoop]:
@@ -287,10 +289,8 @@ class Rollout:
     ) -> Array:
         """The same steps in Python, sample by sample: to read, to debug, and for robots that cannot be compiled."""
         out = state.copy()
-        edges = np.cumsum([prod(p.shape) for p in self._parameters])[:-1]
         for k, x in enumerate(out):
-            own = parameters.put(self.model, self._parameters, np.split(values[k], edges) if self.free else [])
-            row = 0
+            own, row = self._own_model(values[k]), 0
             for j in range(first, first + steps):
                 u = held[k, j - first] if self.held.shape[-1] else None
                 try:
@@ -303,6 +303,11 @@ class Rollout:
                     row += 1
             out[k] = x
         return out
+
+    def _own_model(self, values: Array) -> Model:
+        """The model of one sample, on floats."""
+        edges = np.cumsum([prod(p.shape) for p in self._parameters])[:-1]
+        return parameters.put(self.model, self._parameters, np.split(values, edges) if self.free else [])
 
     # ---- joint forces
 
@@ -333,9 +338,9 @@ class Rollout:
         return kernel_of(f"the joint forces of {self.robot.name!r}", run, names, shapes, (nv,))
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
-        out, width = np.empty(v.shape), self.held.shape[-1]
-        u = np.broadcast_to(u, (*v.shape[:-1], width))
+        out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]
+        u, values = np.broadcast_to(u, (*v.shape[:-1], width)), self._joined(batch)
         for k in np.ndindex(v.shape[:-1]):
-            system = self._system(self.model, u[k] if width else None)
-            out[k] = system.joint_forces(float(t[k[-1]]), q[k], v[k])
+            own = self._own_model(values[np.ravel_multi_index(k[:-1], batch) if batch else 0])
+            out[k] = self._system(own, u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])
         return out

@@ -40,7 +40,6 @@ BAUMGARTE = (100.0, 20.0)  # k_p, k_d: an opened loop closes critically damped i
 class Plan:
     """What is simulated, apart from numbers that may differ from sample to sample."""
 
-    model: Model
     law: Law | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
     n_held: int = 0
     forces: tuple[Law, ...] = ()
@@ -132,12 +131,8 @@ class System:
             held = () if self.held is None else (self.held,)
             tau = _called("controls", self.plan.law, (self.model.nv,), t, q, v, *held)
         shape = (self.model.n_links, 6)
-        pushes = [_called("forces", self._with_model(f), shape, t, q, v) for f in self.plan.forces]
+        pushes = [_called("forces", f, shape, t, q, v, model=self.model) for f in self.plan.forces]
         return tau, sum(pushes[1:], pushes[0]) if pushes else None
-
-    def _with_model(self, f: Law) -> Law:
-        """A force of `simulation.forces` sees the sample's own numbers of the model."""
-        return partial(f.at, self.model) if isinstance(f, ExternalForce) else f
 
     def call(self, function: Law, *args: Any) -> Array:
         """function(system, *args), which may become a function of the compiled code that is called here."""
@@ -244,11 +239,15 @@ def _parts(x: Any) -> tuple[Scalar, Scalar]:
     return (x.value, x.slope) if isinstance(x, Dual) else (x, 0.0)
 
 
-def _called(what: str, function: Law, shape: tuple[int, ...], *args: Any) -> Array:
-    """A user's function, with errors that say what such a function must be like."""
+def _called(what: str, function: Law, shape: tuple[int, ...], *args: Any, model: Model | None = None) -> Array:
+    """A user's function, with errors that say what such a function must be like.
+
+    A force of `simulation.forces` sees the sample's own numbers of the model.
+    """
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        result = np.asarray(function(*args))
+        own = partial(function.at, model) if isinstance(function, ExternalForce) and model is not None else function
+        result = np.asarray(own(*args))
     except (TypeError, AttributeError) as error:
         raise InputError(
             f"{what}: the function {name!r} cannot be traced: {error}. It is run once, on values that are not known yet: "

@@ -29,8 +29,17 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
 
 Run = Callable[..., Any]
 
+KEPT = 64  # pieces of compiled code in memory; older ones may still be on disk
 _loops: dict[str, TimeLoop] = {}
 _kernels: dict[str, Kernel] = {}
+
+
+def _keep(kept: dict[str, Any], key: str, code: Any) -> Any:
+    """Remembers the newest: a law whose numbers change from call to call would fill the memory otherwise."""
+    while len(kept) >= KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = code
+    return code
 
 
 def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
@@ -105,17 +114,18 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     from qddot.compiler import rollout
 
     key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
-    if key not in _loops:
-        stored = _unpack(default_cache().get(key))
-        if stored is None:
-            count = sum(len(p.nodes()) for p in step.programs())
-            with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
-                text, layout = rollout.render(step, layout)
-                stored = {"group": layout.group, "scratch": layout.scratch}, machine.compile_object(text)
-            default_cache().put(key, _pack(*stored))
-        facts, data = stored
-        _loops[key] = TimeLoop(Code(data), layout._replace(**facts), step.instructions())
-    return _loops[key]
+    if key in _loops:
+        return _loops[key]
+    stored = _unpack(default_cache().get(key))
+    if stored is None:
+        count = sum(len(p.nodes()) for p in step.programs())
+        with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
+            text, layout = rollout.render(step, layout)
+            stored = {"group": layout.group, "scratch": layout.scratch}, machine.compile_object(text)
+        default_cache().put(key, _pack(*stored))
+    facts, data = stored
+    loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
+    return loop
 
 
 def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
@@ -125,17 +135,19 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     begin = time.perf_counter()
     program = program_of(what, run, [prod(s) for s in inputs])
     lanes, count = machine.lanes("float64"), len(program.nodes())
-    key = _key("kernel", [program], (inputs, output, lanes))
-    if key not in _kernels:
-        data, cached = default_cache().get(key), True
-        if data is None:
-            text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
-            data, cached = machine.compile_object(text), False
-            default_cache().put(key, data)
-        seconds, ops = time.perf_counter() - begin, program.count()
-        info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached)
-        _kernels[key] = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
-    return _kernels[key]
+    key = _key("kernel", [program], (what, names, inputs, output, lanes))
+    if key in _kernels:
+        return _kernels[key]
+    data, cached = default_cache().get(key), True
+    if data is None:
+        text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
+        data, cached = machine.compile_object(text), False
+        default_cache().put(key, data)
+    seconds, ops = time.perf_counter() - begin, program.count()
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached)
+    kernel: Kernel = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
+    _keep(_kernels, key, kernel)
+    return kernel
 
 
 def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
