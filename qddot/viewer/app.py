@@ -108,16 +108,18 @@ class Viewer:
                 low, high = _range(model, i, k, now[place], self.scene.size)
                 hint = f"{'rad' if joint.is_angle[k] else 'm'}, v[{place}]"
                 slider = gui.add_slider(names[place].name, low, high, (high - low) / 1000.0, now[place], hint=hint)
-                slider.on_update(lambda event: self._moved())
+                slider.on_update(lambda event, place=place: self._moved(place))
                 self.sliders.append(slider)
         start = self.q.copy()
         reset.on_click(lambda event: self._by_hand(start))
         self.closing_note = gui.add_markdown("")
 
-    def _moved(self) -> None:
-        if self._quiet:
-            return
-        self._by_hand(self.robot.integrate(self._zero, np.array([s.value for s in self.sliders])))
+    def _moved(self, place: int) -> None:
+        """One slider was moved; the others stay where the robot is, which may be beyond their ends."""
+        if not self._quiet:
+            x = self.robot.difference(self._zero, self.q)
+            x[place] = self.sliders[place].value
+            self._by_hand(self.robot.integrate(self._zero, x))
 
     def _by_hand(self, wanted: Array) -> None:
         """Where the sliders say, with loops closed; where they cannot be, everything stays as it was."""
