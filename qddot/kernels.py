@@ -85,7 +85,8 @@ def _compile(
     count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
+        text = llvm.render(program, inputs, [output], width, dtype, machine.is_x86(), machine.has_avx512())
+        data = machine.compile_object(text)
     return {**facts, "lanes": width}, data
 
 

@@ -20,7 +20,7 @@ from test_pinocchio import REFUSED, URDFS
 
 import qddot
 from qddot import functions, kernels, scalars
-from qddot.compiler import interp, llvm, machine
+from qddot.compiler import interp, llvm, loop, machine
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
@@ -255,6 +255,33 @@ def test_strange_memory(robot, states):
     M(q, out=out[..., 0])  # results written with gaps
     assert np.array_equal(out[..., 0], M(q))
     assert (out[..., 1] == 7.0).all()
+
+
+@pytest.mark.parametrize("name", ["mass_matrix", "inverse_dynamics_derivatives"])
+def test_long_results_are_written_past_the_caches(monkeypatch, tmp_path, states, name):
+    """Rows that begin anywhere in a line of memory, with gaps between them, and what lies before, between and after."""
+    monkeypatch.setattr(loop, "STREAM", 0)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    stream = kernels.build(qddot.load("puma560").model, name)
+    monkeypatch.undo()
+    x = states[: len(stream.inputs)]
+    expected = np.stack([stream(*(a[k] for a in x)) for k in range(100)])  # a state alone is written as usual
+    size = expected[0].size
+    for gap in (0, 1, 5):
+        for first in range(9):
+            memory = np.full(first + 100 * (size + gap) + 3, 7.0)
+            rows = memory[first : first + 100 * (size + gap)].reshape(100, size + gap)
+            out = rows[:, :size].reshape(expected.shape) if gap == 0 else _strided(rows, expected.shape)
+            stream(*x, out=out)
+            assert np.array_equal(out, expected)
+            assert (memory[:first] == 7.0).all()
+            assert (rows[:, size:] == 7.0).all()
+            assert (memory[-3:] == 7.0).all()
+
+
+def _strided(rows, shape):
+    inner = np.empty(shape[1:]).strides
+    return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
 
 
 def test_out(robot, states):
