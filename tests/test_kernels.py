@@ -311,6 +311,24 @@ def _strided(rows, shape):
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
 
 
+@pytest.mark.parametrize("name", ["forward_dynamics", "mass_matrix", "forward_dynamics_derivatives"])
+def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states, name):
+    """One state fills a block then, and what is left of a batch a last one; the bits are the same."""
+    expected = robot.kernel(name)(*states[: len(robot.kernel(name).inputs)])
+    monkeypatch.setattr(llvm, "LONG", 1)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    long = kernels.build(robot.model, name)
+    assert long.one_state is None
+    x = states[: len(long.inputs)]
+    for n in (1, 3, 8, 11, 100):
+        assert np.array_equal(long(*(a[:n] for a in x)), expected[:n])
+        assert np.array_equal(long(*(a[n - 1 :: -1] for a in x)), expected[n - 1 :: -1])
+    assert np.array_equal(long(*(a[5] for a in x)), expected[5])
+    shared = long(x[0][:11], *(a[5] for a in x[1:]))
+    assert np.array_equal(shared[5], expected[5])
+    assert long(*(a[:0] for a in x)).shape == (0, *long.output)
+
+
 def test_out(robot, states):
     k = robot.kernel("inverse_dynamics")
     q, v, a = states
