@@ -1,9 +1,11 @@
 """What writing a batch of mass matrices costs by itself: `python -m benchmarks.fill`.
 
-Filling the result with a constant, and computing it, take turns on one thread; medians in µs a state. A kernel cannot be
-faster than the filling of its result, and Pinocchio's C++ loop writes every matrix into the same small workspace.
+Four contestants take turns on one thread; medians in µs a state: filling the result with a constant by ordinary stores,
+filling it past the caches, computing it with results that stay in the cache, and computing it. Pinocchio writes every
+matrix into the same small workspace.
 """
 
+import ctypes
 import statistics
 import time
 
@@ -11,32 +13,66 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
+from qddot.compiler import machine
 
-CASES = ("ur5", "panda7", "solo12-floating", "g1-fixed", "talos-fixed", "g1-floating")
-STATES, ROUNDS = 4096, 31
+CASES = ("ur5", "panda7", "solo12-floating", "g1-fixed", "talos-fixed", "g1-floating", "talos-floating")
+STATES, FEW, ROUNDS = 4096, 32, 31
+
+_STREAM = """declare void @llvm.x86.sse.sfence()
+define void @loop(ptr %to, i64 %bytes) {
+entry:
+  br label %line
+line:
+  %i = phi i64 [ 0, %entry ], [ %next, %line ]
+  %p = getelementptr i8, ptr %to, i64 %i
+  store <8 x double> splat (double 1.0), ptr %p, align 64, !nontemporal !0
+  %next = add i64 %i, 64
+  %more = icmp ult i64 %next, %bytes
+  br i1 %more, label %line, label %done
+done:
+  call void @llvm.x86.sse.sfence()
+  ret void
+}
+!0 = !{i32 1}
+"""
+
+
+def streaming():
+    """A function that fills an array with ones past the caches, its beginning and its end left out."""
+    code = machine.Code(machine.compile_object(_STREAM))
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(code.address)
+
+    def fill(array, keep=code):
+        first = -(-array.ctypes.data // 64) * 64
+        function(first, (array.ctypes.data + array.nbytes - first) // 64 * 64)
+
+    return fill
 
 
 def main() -> None:
     qddot.set_num_threads(1)
-    print("| robot (freedoms) | megabytes | filling | computing | GB/s of filling |\n|---|---|---|---|---|")
+    stream = streaming() if machine.has_avx512() else None
+    print("| robot (freedoms) | megabytes | filling | filling past the caches | computing in the cache | computing |")
+    print("|---|---|---|---|---|---|")
     for name in CASES:
         c = case(name, 64)
         q = np.resize(c.q, (STATES, c.q.shape[1]))
         kernel = c.robot.kernel("mass_matrix")
-        out = kernel(q)
-        times: dict[str, list[float]] = {"fill": [], "compute": []}
+        out, few = kernel(q), kernel(q[:FEW])
+        contestants = {
+            "fill": lambda out=out: out.fill(1.0),
+            "stream": lambda out=out: stream(out) if stream else None,
+            "cache": lambda k=kernel, q=q[:FEW], out=few: [k(q, out=out) for _ in range(STATES // FEW)],
+            "compute": lambda k=kernel, q=q, out=out: k(q, out=out),
+        }
+        times: dict[str, list[float]] = {label: [] for label in contestants}
         for _ in range(ROUNDS):
-            begin = time.perf_counter()
-            out.fill(1.0)
-            middle = time.perf_counter()
-            kernel(q, out=out)
-            times["fill"].append(middle - begin)
-            times["compute"].append(time.perf_counter() - middle)
-        fill, compute = (statistics.median(times[k]) for k in ("fill", "compute"))
-        print(
-            f"| {name} ({c.robot.nv}) | {out.nbytes / 1e6:.1f} | {fill / STATES * 1e6:.3f} | {compute / STATES * 1e6:.3f} "
-            f"| {out.nbytes / fill / 1e9:.1f} |"
-        )
+            for label, run in contestants.items():
+                begin = time.perf_counter()
+                run()
+                times[label].append((time.perf_counter() - begin) / STATES * 1e6)
+        columns = " | ".join(f"{statistics.median(times[label]):.3f}" for label in contestants)
+        print(f"| {name} ({c.robot.nv}) | {out.nbytes / 1e6:.1f} | {columns} |", flush=True)
 
 
 if __name__ == "__main__":

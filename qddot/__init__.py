@@ -12,7 +12,7 @@ from qddot.errors import (
     SingularMassMatrixError,
     UnknownNameError,
 )
-from qddot.loading import Builder, chain, from_dh, load, random_tree
+from qddot.loading import Builder, chain, from_dh, load, load_trajectory, random_tree
 from qddot.model import Model
 from qddot.parts import pose
 from qddot.robot import Robot
@@ -39,6 +39,7 @@ __all__ = [
     "get_num_threads",
     "joints",
     "load",
+    "load_trajectory",
     "pose",
     "random_tree",
     "set_num_threads",

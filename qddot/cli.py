@@ -1,5 +1,5 @@
-"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot bench FILE`,
-`qddot export FILE`, `qddot cache`.
+"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot compare FILE`,
+`qddot bench FILE`, `qddot export FILE`, `qddot view FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
 """
@@ -9,21 +9,28 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from qddot import __version__, bench, cache_command, count_command, export_command, robots
+from qddot import (
+    __version__,
+    bench,
+    cache_command,
+    compare_command,
+    count_command,
+    demo,
+    export_command,
+    robots,
+    view_command,
+)
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
 from qddot.loading import PRINTED, load
 from qddot.robot import Robot
-
-Item = TypeVar("Item")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         ("count", _count, "Prints the operations of a robot's dynamics by function and formulation, regrouped or not."),
         ("bench", _bench, "Prints how many states a second are computed of a robot on this machine."),
         ("export", export_command.command, "Writes a function of a robot as readable C99."),
+        ("view", view_command.command, "Shows a robot, or the folder of a recorded run, in the browser (extra [view])."),
     ):
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
@@ -73,13 +81,24 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "export":
             export_command.add_arguments(sub)
+        if name == "view":
+            view_command.add_arguments(sub)
         if name == "count":
             count_command.add_arguments(sub)
+    compare = command("compare", _compare, "Prints every formulation of a robot's dynamics: operations and measured time.")
+    compare.add_argument("file", nargs="?", help="as for the other commands; none with --arms")
+    compare.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+    compare_command.add_arguments(compare)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
-    demo = command("demo", _demo, "Computes and checks the dynamics of the embedded robots.")
-    demo.add_argument("--robot", default="puma560", help="the embedded robot to show")
+    demonstration = command("demo", demo.command, "Simulates three robots, says how well and how fast, saves them.")
+    demo.add_arguments(demonstration)
     return parser
+
+
+def _compare(options: argparse.Namespace) -> int:
+    robot = None if options.file is None else load(options.file, floating_base=options.floating_base)
+    return compare_command.command(options, robot)
 
 
 def _load(options: argparse.Namespace) -> Robot:
@@ -244,63 +263,3 @@ def _bench(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"name": robot.name, "threads": get_num_threads(), "rows": [vars(r) for r in rows]}, indent=1))
     return 0
-
-
-# ---- demo ----------------------------------------------------------------------------------------------------------
-
-
-def _demo(options: argparse.Namespace) -> int:
-    robot = load(options.robot)
-    begin = time.perf_counter()
-    shown = {} if robot.model.loops else _shown(robot)
-    if not options.json:
-        print("\n".join(_summary(robot)))
-        for name, value in shown.items():
-            print(f"\n{name}\n{np.array2string(np.asarray(value), precision=4, suppress_small=True)}")
-        print("\nThe identities of dynamics on every embedded robot:")
-    results = {}
-    for name in _progress(robots.NAMES, enabled=not options.json):
-        results[name] = list(identities(load(name), states=2, kernels=name == options.robot))
-    failed = sum(not r.holds for rows in results.values() for r in rows)
-    count = sum(len(rows) for rows in results.values())
-    seconds = time.perf_counter() - begin
-    if options.json:
-        computed = {name: np.asarray(value).tolist() for name, value in shown.items()}
-        checked = {n: [{**vars(r), "holds": r.holds} for r in rows] for n, rows in results.items()}
-        print(json.dumps({"robot": robot.name, "computed": computed, "identities": checked, "ok": failed == 0}, indent=1))
-        return int(failed > 0)
-    for name, rows in results.items():
-        worst = max((r.error for r in rows), default=0.0)
-        verdict = "ok" if all(r.holds for r in rows) else "FAIL"
-        print(f"  {name:<16} {len(rows):>2} identities, largest relative error {worst:.1e}  {verdict}")
-        print("\n".join(_table([r for r in rows if not r.holds])), end="")
-    print(f"\n{count - failed} of {count} identities hold; {seconds:.1f} s")
-    print("Next: qddot info FILE and qddot check FILE on a robot of your own.")
-    return int(failed > 0)
-
-
-def _shown(robot: Robot) -> dict[str, Any]:
-    """One state, and what the facade computes of it."""
-    q, v = robot.random_state(2012)
-    a = np.ones(robot.nv)
-    tau = robot.inverse_dynamics(q, v, a)
-    return {
-        "q = a random configuration": q,
-        "tau = robot.inverse_dynamics(q, v, a) for a = 1": tau,
-        "robot.forward_dynamics(q, v, tau) gives a back": robot.forward_dynamics(q, v, tau),
-        "robot.gravity_force(q)": robot.gravity_force(q),
-        "robot.mass_matrix(q)": robot.mass_matrix(q),
-        f"robot.pose(q, {robot.link_names[-1]!r})": robot.pose(q, robot.link_names[-1]),
-    }
-
-
-def _progress(items: Sequence[Item], *, enabled: bool) -> Iterator[Item]:
-    """A bar on a terminal, nothing elsewhere."""
-    live = enabled and sys.stdout.isatty()
-    for k, item in enumerate(items):
-        if live:
-            filled = 30 * k // len(items)
-            print(f"\r  [{'#' * filled}{'.' * (30 - filled)}] {item!s:<20}", end="", flush=True)
-        yield item
-    if live:
-        print("\r" + " " * 60 + "\r", end="", flush=True)

@@ -7,6 +7,8 @@ way in and kept with the robot.
 from __future__ import annotations
 
 import difflib
+import importlib
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -38,8 +40,20 @@ class KernelTooLargeError(QddotError):
     """A function of a robot has more operations than straight-line code can sensibly have."""
 
 
+class FormulationError(InputError):
+    """A formulation was asked of a robot that its formulas are not for; names the joint or link."""
+
+
 class NotRollableError(QddotError):
     """An algorithm, or a robot, that rolled code cannot be made of; says why."""
+
+
+class RecordingError(QddotError, OSError):
+    """A recorded run that cannot be written or read. Says what of it is intact and how to go on."""
+
+
+class MissingExtraError(QddotError, ImportError):
+    """A package that is not among qddot's own dependencies; says which extra brings it."""
 
 
 class UnknownNameError(QddotError, KeyError):
@@ -90,3 +104,13 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNa
         shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
         hint = f"it has {shown}" if known else "it has none"
     return UnknownNameError(f"{owner} has no {what} {name!r}: {hint}")
+
+
+def extra(module: str, name: str, what: str) -> types.ModuleType:
+    """A module of an optional package, or an error that says for what it is needed and how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.split(".")[0]
+        text = f"{what} needs {package}, which cannot be imported ({error}): pip install 'qddot[{name}]'"
+        raise MissingExtraError(text) from None

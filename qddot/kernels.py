@@ -86,7 +86,8 @@ def _compile(
     count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        data = machine.compile_object(llvm.render(program, inputs, [output], width, dtype, machine.is_x86()))
+        text = llvm.render(program, inputs, [output], width, dtype, machine.is_x86(), machine.has_avx512())
+        data = machine.compile_object(text)
     return {**facts, "lanes": width}, data
 
 
@@ -104,6 +105,7 @@ def _chosen(
                 raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
             facts = {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": program.instructions()}
+            facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
             if form == "rolled" or not loops.repeats or loops.n_outputs > _MOST_NUMBERS:
                 return facts, program
             spare = facts, program  # it computes again for each column what straight-line code has once
@@ -122,17 +124,15 @@ def _chosen(
 def _straight_line(
     model: Model, name: str, method: str, needs: Mapping[str, Any], why: str
 ) -> tuple[dict[str, Any], Program | Rolled]:
-    from qddot.compiler.fuse import fused
-
-    plain, method, sums = cheapest(model, name, method, **needs)
-    line = fused(plain)
+    plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
             f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
-    return {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}, line
+    facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
+    return {**facts, "why": chosen}, line
 
 
 class _Notice:

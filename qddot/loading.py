@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,20 @@ from qddot import build, robots
 from qddot.errors import FileError, InputError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
+
+if TYPE_CHECKING:
+    from qddot.simulation.trajectory import Trajectory
+
+
+def load_trajectory(directory: str | os.PathLike[str], robot: Robot | None = None) -> Trajectory:
+    """What `Trajectory.save` or a recorded run has left in a folder, also of a run that is not complete.
+
+    `robot` is needed where it has joints or constraints of its user's own.
+    """
+    from qddot.simulation.recording import Recording
+
+    recording = Recording(directory)
+    return recording.trajectory(Robot(recording.model()) if robot is None else robot)
 
 
 class Builder(build.Builder):
@@ -36,7 +51,7 @@ def load(
     snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Robot:
-    """A robot from a file (URDF, MJCF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
+    """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
     `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
     leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
@@ -44,7 +59,10 @@ def load(
     `own_joints` gives the functions of a saved robot's own joints.
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
+    package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     model = _read(source, floating_base, package_dirs, tolerance, own_joints)
+    if source not in robots.NAMES:
+        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs)
     serious = [f for f in model.findings if f.severity != "note"]
     if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
@@ -78,6 +96,10 @@ def _read(
         from qddot.formats import mjcf
 
         return mjcf.read(path, snap=snap).model()
+    if kind == "sdf":
+        from qddot.formats import sdf
+
+        return sdf.read(path, snap=snap).model()
     if kind == "dh":
         from qddot.formats import dh
 
@@ -93,7 +115,15 @@ def _only_urdf(source: str, floating_base: bool) -> None:
         raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
 
 
-_FORMATS = {".urdf": "urdf", ".mjcf": "mjcf", ".csv": "dh", ".toml": "dh", ".json": "native", ".qddot": "native"}
+_FORMATS = {
+    ".urdf": "urdf",
+    ".mjcf": "mjcf",
+    ".sdf": "sdf",
+    ".csv": "dh",
+    ".toml": "dh",
+    ".json": "native",
+    ".qddot": "native",
+}
 
 
 def _format_of(path: Path) -> str:
@@ -104,7 +134,7 @@ def _format_of(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(65536)
-        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf")):
+        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
             if mark in head:
                 return found
     endings = ", ".join(sorted(_FORMATS)) + " or .xml"

@@ -110,6 +110,8 @@ class Model:
     gravity: Vec = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
     findings: tuple[Finding, ...] = ()
+    source: str = ""  # the file it was read from, where its shapes are; no part of what it is
+    package_dirs: tuple[str, ...] = ()
 
     # ---- shape
 
@@ -205,7 +207,7 @@ class Model:
         return JointColumns(self.slots, self.nv, symbol)
 
     def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        """The matrix of a linear function of a vector over the freedoms: its columns are what unit vectors give."""
+        """The matrix, or matrices, of a linear function of a vector over the freedoms: its columns by unit vectors."""
         columns = [function(unit) for unit in np.eye(self.nv)]
         return np.stack(np.broadcast_arrays(*columns), axis=-1) if columns else np.zeros((0, 0))
 

@@ -117,3 +117,24 @@ def test_unknown_words_are_refused(words, capsys):
     with pytest.raises(SystemExit):
         peers.arguments(words)
     assert "ur6" in (text := capsys.readouterr().err) or "abba" in text or "at least 1" in text
+
+
+def test_rollouts_end_where_steps_by_hand_end():
+    """The contestants of `benchmarks.rollouts` that need no compiler, against RK4 written out."""
+    from benchmarks import rollouts
+
+    case = cases.case("panda7", rollouts.SAMPLES)
+    found = list(rollouts.ours(case))
+    h, robot = rollouts.DT, case.robot
+    q, v, tau = case.q[:3], case.v[:3], np.zeros((3, 7))
+    for _ in range(rollouts.STEPS):
+        a1 = robot.forward_dynamics(q, v, tau)
+        v2, q2 = v + 0.5 * h * a1, q + 0.5 * h * v
+        a2 = robot.forward_dynamics(q2, v2, tau)
+        v3, q3 = v + 0.5 * h * a2, q + 0.5 * h * v2
+        a3 = robot.forward_dynamics(q3, v3, tau)
+        v4, q4 = v + h * a3, q + h * v3
+        a4 = robot.forward_dynamics(q4, v4, tau)
+        q, v = q + h / 6.0 * (v + 2.0 * (v2 + v3) + v4), v + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
+    for c in found:
+        assert contest.check(c, np.concatenate([q, v], axis=1), rollouts.TOLERANCE) < rollouts.TOLERANCE

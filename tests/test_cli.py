@@ -1,13 +1,15 @@
 """The command line as a person uses it: what it prints and what it returns."""
 
 import json
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import qddot
-from qddot import count_command, functions, robots
+from qddot import count_command, demo, functions, robots
 from qddot.cli import main
 
 GOOD = """<robot name="two"><link name="base"/>
@@ -90,19 +92,40 @@ def test_unknown_names(capsys):
     assert "did you mean 'puma560'" in capsys.readouterr().err
 
 
-def test_demo(capsys):
-    assert main(["demo"]) == 0
-    out = capsys.readouterr().out
-    assert "138 of 138 identities hold" in out
-    for name in robots.NAMES:
-        assert name in out
+def test_demo(capsys, tmp_path):
+    out = tmp_path / "out"
+    assert main(["demo", "-o", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert "138 of 138 identities of dynamics hold on the 11 embedded robots" in text
+    for name in ("PUMA 560", "five-bar", "Mini Cheetah", "steps/s alone", f"qddot view {out / 'quadruped'}"):
+        assert name in text
+    arm, fivebar, quadruped = (qddot.load_trajectory(out / name) for name in ("arm", "fivebar", "quadruped"))
+    assert len(arm) == 1001
+    assert fivebar.energy_drift < 1e-5
+    assert np.max(fivebar.constraint_drift) < 1e-12
+    assert 0.2 < quadruped["base.z.q"][-1] < 0.3  # on its feet
+    assert np.max(np.abs(quadruped.v[-1])) < 0.1
+    T = quadruped.robot.forward_kinematics(quadruped.q)
+    lifted = np.einsum("tkij,tkj->ti", T[..., :3, :3], quadruped["f_ext"][..., 3:])[:, 2]
+    assert lifted[0] == 0.0
+    assert lifted[-1] == pytest.approx(9.81 * quadruped.robot.mass, rel=0.05)  # the ground carries it
 
 
-def test_demo_as_json(capsys):
-    assert main(["demo", "--json", "--robot", "scara"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_demo_as_json(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "SCENES", (demo.fivebar,))
+    monkeypatch.setattr(robots, "NAMES", ("pendulum", "fivebar"))
+    for _ in range(2):  # also over its own files
+        assert main(["demo", "--json", "-o", str(tmp_path / "out")]) == 0
+    report = json.loads(capsys.readouterr().out.partition("}\n{")[2].join(("{", "")))
     assert report["ok"] is True
     assert set(report["identities"]) == set(robots.NAMES)
+    (row,) = report["scenes"]
+    assert row["batch_steps_a_second"] > row["steps_a_second"] > 1000
+    assert row["times_eager"] > 100
+    assert str(tmp_path / "out" / "fivebar") in report["saved"]
+    (tmp_path / "file").write_text("mine")  # what cannot be saved does not stop it
+    assert main(["demo", "-o", str(tmp_path / "file")]) == 0
+    assert "is not saved" in capsys.readouterr().err
 
 
 def test_bench(capsys):
@@ -122,6 +145,7 @@ def test_count(capsys):
         rows = out.split(f"  {function} ")[1].split("\n  ")
         methods = len(functions.FUNCTIONS[function].methods)
         assert sum("*" in row.split("what")[0] for row in rows[:methods]) == 1, function  # auto takes one of them
+    assert re.search("without constraint_forces: link .bob1. has no mass", out)  # a point on a string: it is not for that
 
 
 def test_count_as_json(capsys):

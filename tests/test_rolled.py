@@ -22,9 +22,12 @@ SOLVED = 1e-10
 
 RECURSIONS = {
     "inverse_dynamics": ("newton_euler", "newton_euler_classical", "newton_euler_absolute"),
-    "inverse_dynamics_with_forces": ("newton_euler", "newton_euler_classical", "newton_euler_absolute"),
+    "inverse_dynamics_with_forces": ("newton_euler", "newton_euler_classical", "newton_euler_absolute", "denoc"),
     "forward_dynamics": ("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
-    "forward_dynamics_with_forces": ("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
+    "forward_dynamics_with_forces": (
+        *("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
+        "denoc",
+    ),
     "bias_force": ("newton_euler", "newton_euler_classical"),
     "gravity_force": ("newton_euler",),
     "passive_force": ("joints",),
@@ -46,6 +49,7 @@ RECURSIONS = {
     "coriolis_matrix": ("composite_body",),
     "inverse_dynamics_derivatives": ("composite_body", "newton_euler"),
     "forward_dynamics_derivatives": ("articulated_body",),
+    "hybrid_dynamics_derivatives": ("articulated_body",),
     "regressor": ("newton_euler",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
@@ -64,7 +68,7 @@ def inputs_of(model, name, rng=0, count=None):
 
 
 def needs_only(name, needs):
-    return {key: value for key, value in needs.items() if key == FUNCTIONS[name].needs}
+    return {key: value for key, value in needs.items() if key in FUNCTIONS[name].needs}
 
 
 def needs_of(model, name):
@@ -92,7 +96,7 @@ def agree(model, name, method, regroup=True):
 @pytest.mark.parametrize(("name", "method"), CASES)
 @pytest.mark.parametrize("kind", MOVING)
 def test_every_recursion_on_every_kind_of_joint(kind, name, method):
-    n = SMALL - (name == "forward_dynamics_derivatives")
+    n = SMALL - (name in ("forward_dynamics_derivatives", "hybrid_dynamics_derivatives"))
     agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method)
 
 
@@ -189,6 +193,7 @@ def test_rows_share_shelves_where_they_can():
         ("forward_dynamics_derivatives", {"method": "composite_body_factored"}, "parent in a plain list"),
         ("forward_dynamics_inertia_derivatives", {}, "parent in a plain list"),
         ("mass_matrix", {"method": "composite_body_absolute"}, "by blocks"),
+        ("operational_space_inverse_inertia", {"frame": "link2"}, "do not carry it"),
         ("inverse_dynamics_derivatives", {"method": "differentiated"}, "Dual"),
     ],
 )

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from qddot.compiler.loop import STACK, Shape
+from qddot.compiler.loop import STACK
 from qddot.compiler.machine import Code, library_functions
+from qddot.compiler.rows import Shape
 
 _DATA, _AXES, _DIMENSIONS, _DESCR, _FLAGS = 16, 24, 32, 56, 64  # offsets in PyArrayObject
 _USABLE = 0x1 | 0x100  # contiguous in C order, aligned

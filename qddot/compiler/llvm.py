@@ -12,18 +12,22 @@ from dataclasses import dataclass, field
 from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
-from qddot.compiler.loop import WIDE, Shape, lines_ahead, numpy_loop
+from qddot.compiler.loop import WIDE, lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
+from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast, and
+# above which there is no code for one lane, which would take as long to compile again: one state fills a block
 
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
 GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
+
+TOGETHER = 8  # angles of one state whose sines and cosines are computed side by side
 
 NEAR = 256  # lines of memory that may be asked for into the first cache; more would drive out what is in use
 
@@ -41,6 +45,7 @@ class _Core:
     ahead: int = 0  # lines of memory to ask for between the operations
     functions: list[str] = field(default_factory=list)
     places: list[int] | None = None  # the column of each output, where some share one
+    together: int = 1  # angles whose sines and cosines are computed at once
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -86,12 +91,14 @@ class _Core:
         zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
         self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
         self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
-        block = self.align * (program.n_inputs + 2 * len(self.angles) + self.passed + self.columns)
+        self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
+        self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
+        block = self.align * (program.n_inputs + self.waves + self.passed + self.columns)
         self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
-        self.scratch = 2 * len(self.angles) + self.passed
+        self.scratch = self.waves + self.passed
 
     def _crossing(self, chunks: list[list[int]], ready: set[int]) -> dict[int, int]:
         """Where values stand that one function computes and another one uses.
@@ -226,12 +233,14 @@ class _Core:
         V, L, n_angles = self.V, self.lanes, len(self.angles)
         sizes = {
             "in": self.straight.n_inputs,
-            "sc": 2 * n_angles,
+            "sc": self.waves,
             "mem": self.passed,
             "out": self.columns,
         }
-        index = ", ".join(f"i64 {self.straight.graph.args[a][0]}" for a in self.angles)
-        table = f"@angles{L} = internal constant [{n_angles} x i64] [{index}]\n" if n_angles else ""
+        places = [self.straight.graph.args[a][0] for a in self.angles]
+        places += places[-1:] * (self.waves // 2 - n_angles)
+        index = ", ".join(f"i64 {k}" for k in places)
+        table = f"@angles{L} = internal constant [{len(places)} x i64] [{index}]\n" if n_angles else ""
         lines = ["entry:"]
         lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
         lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
@@ -240,9 +249,8 @@ class _Core:
         if self.ahead:
             pointers += ", ptr %ahead.p{t}"
             move = ["  %ahead.o{t} = mul i64 %j{t}, %step", "  %ahead.p{t} = getelementptr i8, ptr %ahead, i64 %ahead.o{t}"]
-        steps = ([self._angles()] if n_angles else []) + [
-            [*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)
-        ]
+        angles = self._angles() if self.together == 1 else self._angles_together()
+        steps = ([angles] if n_angles else []) + [[*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)]
         before = "entry"
         for t, step in enumerate(steps):
             lines += [f"  br label %step{t}", f"step{t}:", f"  %j{t} = phi i64 [ 0, %{before} ], [ %n{t}, %after{t} ]"]
@@ -290,6 +298,40 @@ class _Core:
             "angles_done:",
         ]
 
+    def _angles_together(self) -> list[str]:
+        """The loop over the angles of one state, some at a time: they are the lanes of one sine and cosine."""
+        n, T = self.together, self.T
+        V = f"<{n} x {T}>"
+        both = f"{{ {V}, {V} }}"
+        kind = "sincos" if T == "double" else "sincos_single"
+        lines = ["  br label %angle", "angle:", "  %k = phi i64 [ 0, %step{t} ], [ %k1, %angle ]"]
+        for j in range(n):
+            lines += [
+                f"  %k.{j} = add i64 %k, {j}",
+                f"  %which.p{j} = getelementptr i64, ptr @angles1, i64 %k.{j}",
+                f"  %which{j} = load i64, ptr %which.p{j}",
+                f"  %x.p{j} = getelementptr {T}, ptr %in.p{{t}}, i64 %which{j}",
+                f"  %x{j} = load {T}, ptr %x.p{j}",
+                f"  %v{j} = insertelement {V} {f'%v{j - 1}' if j else 'poison'}, {T} %x{j}, i32 {j}",
+            ]
+        lines += [
+            f"  %pair = call {both} @{kind}{n}({V} %v{n - 1}, ptr %env)",
+            f"  %s = extractvalue {both} %pair, 0",
+            f"  %c = extractvalue {both} %pair, 1",
+            "  %k2 = shl i64 %k, 1",
+        ]
+        order = ", ".join(f"i32 {j // 2 + n * (j % 2)}" for j in range(2 * n))
+        return [
+            *lines,
+            f"  %sc.v = shufflevector {V} %s, {V} %c, <{2 * n} x i32> <{order}>",
+            f"  %sc.q = getelementptr {T}, ptr %sc.p{{t}}, i64 %k2",
+            f"  store <{2 * n} x {T}> %sc.v, ptr %sc.q, align {self.align}",
+            f"  %k1 = add i64 %k, {n}",
+            f"  %more = icmp ult i64 %k1, {len(self.angles)}",
+            "  br i1 %more, label %angle, label %angles_done",
+            "angles_done:",
+        ]
+
 
 def _places(program: Program) -> list[int] | None:
     """The column of each number of a long result: those that are equal, zeros and symmetric ones, share it.
@@ -311,10 +353,13 @@ def render(
     lanes: int,
     dtype: str = "float64",
     x86: bool = True,
+    avx512: bool = False,
 ) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
     T = "double" if dtype == "float64" else "float"
-    widths = [lanes, 1] if lanes > 1 else [1]
+    alone = isinstance(program, Rolled) or lanes == 1 or len(program.nodes()) < LONG
+    widths = [lanes, 1] if lanes > 1 and alone else [lanes]
+    waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
     group, work, places, zero = 1, 0, None, None
     if isinstance(program, Rolled):
@@ -326,15 +371,18 @@ def render(
             places, zero = core.places, core.zero
         group = max(group, core.group)
         work = max(work, core.group * width * core.scratch)
+        waves |= {width, core.together}
+        text.append(sincos.arctan2(width, core.V, T))
+        text += core.functions
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero, avx512, alone))
+    if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
+        text.append(call.render(inputs, outputs[0], work, T))
+    for width in sorted(waves):
         text.append(sincos.define(width))
         if T == "float":
-            text.append(_single(width))
-        text.append(_arctan2(width, core.V, T))
-        text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero))
-    if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
-        text.append(call.render(inputs, outputs[0], work, T))
-    suffixes = sorted({"f64", "f32", *(f"v{w}f64" for w in widths if w > 1), *(f"v{w}f32" for w in widths if w > 1)})
+            text.append(sincos.single(width))
+    wide = sorted((waves | set(widths)) - {1})
+    suffixes = ["f64", "f32", *(f"v{w}f64" for w in wide), *(f"v{w}f32" for w in wide)]
     for suffix in suffixes:
         V = {"f64": "double", "f32": "float"}.get(
             suffix
@@ -342,54 +390,7 @@ def render(
         text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
         text.append(f"declare {V} @llvm.sqrt.{suffix}({V})")
         text.append(f"declare {V} @llvm.fabs.{suffix}({V})")
-    for width in sorted({8, lanes} - {1}):
+    for width in sorted({8, *wide}):
         text.append(f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)")
-    text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}')
+    text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1}')
     return "\n".join(text)
-
-
-def _single(lanes: int) -> str:
-    """Sine and cosine of floats by way of doubles."""
-    F, D = ("float", "double") if lanes == 1 else (f"<{lanes} x float>", f"<{lanes} x double>")
-    return f"""define internal {{ {F}, {F} }} @sincos_single{lanes}({F} %x, ptr %env) alwaysinline {{
-  %wide = fpext {F} %x to {D}
-  %pair = call {{ {D}, {D} }} @sincos{lanes}({D} %wide, ptr %env)
-  %s = extractvalue {{ {D}, {D} }} %pair, 0
-  %c = extractvalue {{ {D}, {D} }} %pair, 1
-  %fs = fptrunc {D} %s to {F}
-  %fc = fptrunc {D} %c to {F}
-  %half = insertvalue {{ {F}, {F} }} poison, {F} %fs, 0
-  %out = insertvalue {{ {F}, {F} }} %half, {F} %fc, 1
-  ret {{ {F}, {F} }} %out
-}}
-"""
-
-
-def _arctan2(lanes: int, V: str, T: str) -> str:
-    """Lane by lane, by the library's function."""
-    lines, out = [], "poison"
-    for k in range(lanes):
-        for name in ("y", "x"):
-            get = f"fadd {T} %{name}, -0.0" if lanes == 1 else f"extractelement {V} %{name}, i32 {k}"
-            lines.append(f"  %{name}{k} = {get}")
-            if T == "float":
-                lines.append(f"  %{name}w{k} = fpext float %{name}{k} to double")
-        y, x = (f"%yw{k}", f"%xw{k}") if T == "float" else (f"%y{k}", f"%x{k}")
-        lines.append(f"  %r{k} = call double %function(double {y}, double {x})")
-        r = f"%r{k}"
-        if T == "float":
-            lines.append(f"  %rn{k} = fptrunc double %r{k} to float")
-            r = f"%rn{k}"
-        if lanes > 1:
-            lines.append(f"  %out{k} = insertelement {V} {out}, {T} {r}, i32 {k}")
-            out = f"%out{k}"
-        else:
-            out = r
-    body = "\n".join(lines)
-    return f"""define internal {V} @arctan2_{lanes}({V} %y, {V} %x, ptr %env) noinline {{
-  %place = getelementptr ptr, ptr %env, i64 2
-  %function = load ptr, ptr %place
-{body}
-  ret {V} {out}
-}}
-"""

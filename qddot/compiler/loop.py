@@ -12,13 +12,11 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
-Shape = tuple[int, ...]
-
+from qddot.compiler.rows import Shape, copy_function, shared_rows_function, streamed_rows_function, transpose_function
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
-
-AHEAD = 256  # bytes of a long row that are asked for before they are written
+STREAM = 20_000_000  # bytes of a result above which it is written past the caches (docs/decisions/0005)
 
 WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
 
@@ -45,35 +43,47 @@ def numpy_loop(
     x86: bool,
     places: list[int] | None = None,
     zero: int | None = None,
+    avx512: bool = False,
+    alone: bool = True,
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
+
+    Without `alone` there is no `@core1`, and what is left of a batch is a block that its last state fills up.
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
     of the result is, where they are not all apart; `zero` is the column of zeros.
     """
     size = 8 if T == "double" else 4
-    text = [_DECLARATIONS, _X86 if x86 else ""]
+    stream = avx512 and lanes == 8 and T == "double" and places is not None
+    text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
     for i, shape in enumerate(inputs):
-        text.append(_copy_function(f"read{i}", shape, T, into_rows=False))
+        text.append(copy_function(f"read{i}", shape, T, into_rows=False))
         if lanes == 8 and T == "double":
-            text.append(_transpose_function(f"columns{i}", prod(shape), into_rows=False))
+            text.append(transpose_function(f"columns{i}", prod(shape), into_rows=False))
     for i, shape in enumerate(outputs):
-        text.append(_copy_function(f"write{i}", shape, T, into_rows=True))
+        text.append(copy_function(f"write{i}", shape, T, into_rows=True))
         if lanes > 1 and places is not None:
-            text.append(_copy_function(f"write_lanes{i}", shape, T, into_rows=True, places=places))
+            text.append(copy_function(f"write_lanes{i}", shape, T, into_rows=True, places=places))
         if lanes == 8 and T == "double":
             if places is None:
-                text.append(_transpose_function(f"rows{i}", prod(shape), into_rows=True))
+                text.append(transpose_function(f"rows{i}", prod(shape), into_rows=True))
             else:
-                text.append(_shared_rows_function(f"rows{i}", places, zero))
+                text.append(shared_rows_function(f"rows{i}", places, zero))
+                if stream:
+                    text.append(streamed_rows_function(f"stream{i}", places, zero))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns))
+    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns, stream, alone))
     return "\n".join(text)
 
 
 _X86 = """declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
+"""
+
+_AVX512 = """declare void @llvm.x86.sse.sfence()
+declare <8 x double> @llvm.x86.avx512.vpermi2var.pd.512(<8 x double>, <8 x i64>, <8 x double>)
+declare void @llvm.masked.store.v8f64.p0(<8 x double>, ptr, <8 x i1>)
 """
 
 _DECLARATIONS = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
@@ -83,198 +93,13 @@ declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
 """
 
 
-# ---- rows and columns ------------------------------------------------------------------------------------------------
-
-
-def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:
-    """Lines that compute %name = the byte offset of the k-th entry of an array with any strides."""
-    lines, total = [], "0"
-    for j, d in enumerate(shape):
-        rest = prod(shape[j + 1 :])
-        lines.append(f"  %{name}.d{j} = udiv i64 {k}, {rest}")
-        lines.append(f"  %{name}.m{j} = urem i64 %{name}.d{j}, {d}")
-        lines.append(f"  %{name}.o{j} = mul i64 %{name}.m{j}, {strides[j]}")
-        lines.append(f"  %{name}.t{j} = add i64 %{name}.o{j}, {total}")
-        total = f"%{name}.t{j}"
-    lines.append(f"  %{name} = add i64 {total}, 0")
-    return lines
-
-
-def _copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None) -> str:
-    """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
-    table, place = "", "  %place = add i64 %k, 0"
-    if places is not None:
-        table = _table(name, [[k] for k in places])
-        place = f"""  %place.p = getelementptr i32, ptr @{name}.table, i64 %k
-  %place.i = load i32, ptr %place.p
-  %place = zext i32 %place.i to i64"""
-    n = prod(shape)
-    strides = [f"%c{j}" for j in range(len(shape))]
-    parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
-    offset = "\n".join(_flat_offset("at", "%k", shape, strides))
-    row, column = "%row.p", "%column.p"
-    source, target = (column, row) if into_rows else (row, column)
-    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
-    return f"""{table}define internal void @{name}({arguments}) {{
-entry:
-  br label %step
-step:
-  %k = phi i64 [ 0, %entry ], [ %k1, %step ]
-{offset}
-  %row.p = getelementptr i8, ptr %row, i64 %at
-{place}
-  %far = mul i64 %place, %pitch
-  %column.p = getelementptr i8, ptr %column, i64 %far
-  %value = load {T}, ptr {source}, align 1
-  store {T} %value, ptr {target}, align 1
-  %k1 = add i64 %k, 1
-  %more = icmp ult i64 %k1, {n}
-  br i1 %more, label %step, label %done
-done:
-  ret void
-}}
-"""
-
-
-def _transpose_function(name: str, columns: int, into_rows: bool) -> str:
-    """Eight contiguous rows of doubles into columns of eight lanes or back, four columns at a time."""
-    tile = _tile_to_rows if into_rows else _tile_to_columns
-    full, rest = divmod(columns, 4)
-    lines = ["entry:"]
-    for r in range(8):
-        lines.append(f"  %off{r} = mul i64 %step, {r}")
-        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
-    if full:
-        lines += ["  br label %tile", "tile:", "  %at = phi i64 [ 0, %entry ], [ %next, %tile ]"]
-        tile(lines, "f", "%at", 4)
-        lines += [
-            "  %next = add i64 %at, 4",
-            f"  %more = icmp ult i64 %next, {4 * full}",
-            "  br i1 %more, label %tile, label %last",
-        ]
-    else:
-        lines.append("  br label %last")
-    lines.append("last:")
-    if rest:
-        lines.append(f"  %at_last = add i64 {4 * full}, 0")
-        tile(lines, "l", "%at_last", rest)
-    body = "\n".join(lines)
-    return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n{body}\n  ret void\n}}\n"
-
-
-def _table(name: str, rows: list[list[int]]) -> str:
-    """A constant array of rows of whole numbers."""
-    width = len(rows[0])
-    text = ", ".join(f"[{width} x i32] [{', '.join(f'i32 {x}' for x in row)}]" for row in rows)
-    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
-
-
-def _shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
-    """Columns of eight lanes into eight contiguous rows, by a table of columns: results may share them.
-
-    The last tile begins where it is full, and writes some numbers a second time. Rows this long are not in the first cache:
-    their memory is asked for some tiles ahead. Tiles of nothing but zeros are not transposed.
-    """
-    starts = [*range(0, len(places) - 3, 4), *([len(places) - 4] if len(places) % 4 else [])]
-    rows = [[k, *places[k : k + 4], int(set(places[k : k + 4]) == {zero})] for k in starts]
-    lines = ["entry:"]
-    for r in range(8):
-        lines.append(f"  %off{r} = mul i64 %step, {r}")
-        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
-    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 0, %entry ], [ %next, %after ]"]
-    for k in range(6):
-        lines.append(f"  %x{k}.p = getelementptr [6 x i32], ptr @{name}.table, i64 %t, i64 {k}")
-        lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
-    for r in range(8):
-        lines.append(f"  %at{r} = getelementptr double, ptr %row{r}, i64 %x0")
-        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {AHEAD}")
-        lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 1, i32 3, i32 1)")
-    lines += ["  %zero = icmp ne i64 %x5, 0", "  br i1 %zero, label %nothing, label %full", "full:"]
-    _tile_to_rows(lines, "f", "%x0", 4, [f"%x{k + 1}" for k in range(4)])
-    lines += ["  br label %after", "nothing:"]
-    lines += [f"  store <4 x double> zeroinitializer, ptr %at{r}, align 8" for r in range(8)]
-    lines += [
-        "  br label %after",
-        "after:",
-        "  %next = add i64 %t, 1",
-        f"  %more = icmp ult i64 %next, {len(rows)}",
-        "  br i1 %more, label %tile, label %last",
-        "last:",
-    ]
-    body = "\n".join(lines)
-    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
-    return f"{_table(name, rows)}{head} {{\n{body}\n  ret void\n}}\n"
-
-
-def _mask(width: int) -> str:
-    return "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
-
-
-_LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
-_FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
-
-
-def _shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
-    numbers = ", ".join(f"i32 {m}" for m in mask.split(", "))
-    count = len(mask.split(", "))
-    lines.append(f"  %{out} = shufflevector <{n} x double> %{a}, <{n} x double> %{b}, <{count} x i32> <{numbers}>")
-
-
-def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
-    for r in range(8):
-        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
-        if width == 4:
-            lines.append(f"  %{t}.l{r} = load <4 x double>, ptr %{t}.p{r}, align 8")
-        else:
-            lines.append(
-                f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
-                f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
-            )
-    for r in range(4):
-        _shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
-    for k, (a, b) in enumerate(((0, 1), (2, 3))):
-        _shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", _LOW)
-        _shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", _HIGH)
-    for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
-        if c < width:
-            _shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
-            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
-            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
-            lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
-
-
-def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: list[str] | None = None) -> None:
-    for c in range(4):
-        if c < width:
-            lines.append(f"  %{t}.i{c} = add i64 {columns[c]}, 0" if columns else f"  %{t}.i{c} = add i64 {first}, {c}")
-            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
-            lines.append(f"  %{t}.c{c} = load <8 x double>, ptr %{t}.q{c}, align 64")
-        else:
-            lines.append(f"  %{t}.c{c} = select i1 true, <8 x double> zeroinitializer, <8 x double> zeroinitializer")
-    for k, (a, b) in enumerate(((0, 1), (2, 3))):
-        _shuffle(lines, f"{t}.lo{k}", f"{t}.c{a}", f"{t}.c{b}", _LOW)
-        _shuffle(lines, f"{t}.hi{k}", f"{t}.c{a}", f"{t}.c{b}", _HIGH)
-    for r, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
-        _shuffle(lines, f"{t}.r{r}", f"{t}.{half}0", f"{t}.{half}1", mask_)
-        _shuffle(lines, f"{t}.l{r}", f"{t}.r{r}", f"{t}.r{r}", "0, 1, 2, 3")
-        _shuffle(lines, f"{t}.l{r + 4}", f"{t}.r{r}", f"{t}.r{r}", "4, 5, 6, 7")
-    for r in range(8):
-        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
-        if width == 4:
-            lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
-        else:
-            lines.append(
-                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {_mask(width)})"
-            )
-
-
 # ---- the loop --------------------------------------------------------------------------------------------------------
 
 # NumPy warns of what the floating-point flags say after a loop; what is not finite we report ourselves, by sample
 _SAVE_FLAGS = ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)")
 _RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
 
-_Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
+_Copies = Callable[..., tuple[list[str], list[str]]]
 
 
 def _loop(
@@ -287,6 +112,8 @@ def _loop(
     work: int,
     x86: bool,
     columns: int,
+    stream: bool,
+    alone: bool,
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
@@ -319,7 +146,10 @@ def _loop(
         head.append(f"  %all{k} = and i1 {flag}, {ok}")
         flag = f"%all{k}"
 
-    def copies(width: int, base: str, r: str) -> tuple[list[str], list[str]]:
+    if stream:
+        head.append(f"  %stream = icmp ugt i64 %n, {STREAM // (size * n_out)}")
+
+    def copies(width: int, base: str, r: str, block: str = ".b") -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
         column = 0
         reads: list[str] = []
@@ -329,7 +159,7 @@ def _loop(
             if i == len(inputs):
                 column = 0
             tag = f"{i}_{width}_{r.strip('%')}"
-            into = ("%in" if is_in else "%out") + ("" if width == 1 else ".b")
+            into = ("%in" if is_in else "%out") + ("" if width == 1 else block)
             lines = [
                 f"  %at{tag} = add i64 {base}, {r}",
                 f"  %off{tag} = mul i64 %at{tag}, %s{i}",
@@ -346,18 +176,34 @@ def _loop(
             column += prod(shape)
         return reads, writes
 
-    take, give_back = _scratch(group * n_in * lanes * size, group * n_out * lanes * size, work * size)
+    n_columns = max(n_out, group * columns * lanes)
+    take, give_back = _scratch(group * n_in * lanes * size, n_columns * size, work * size)
     lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *take, "entry:", *head]
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies, columns)
+        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies, columns, stream)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
-    reads, writes = copies(1, "%t", "0")
+    lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
+    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, copies)
     lines += [
-        "  %left = icmp ult i64 %done, %n",
-        "  br i1 %left, label %one, label %end",
+        "end:",
+        *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
+        *give_back,
+        "  br label %finish",
+        "finish:",
+        *(_RESTORE_FLAGS if x86 else ()),
+        "  ret void",
+    ]
+    return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str, copies: _Copies) -> list[str]:
+    """What is left of a batch, state after state, by the code for one lane."""
+    reads, writes = copies(1, "%t", "0")
+    return [
+        "  br label %one",
         "one:",
-        "  %t = phi i64 [ %done, %tail ], [ %t1, %one_done ]",
+        "  %t = phi i64 [ %done, %rest ], [ %t1, %one_done ]",
         f"  br i1 {flag}, label %one_fast, label %one_any",
         "one_fast:",
         *_plain_copies(inputs, outputs, size),
@@ -371,14 +217,35 @@ def _loop(
         "  %t1 = add i64 %t, 1",
         "  %more1 = icmp ult i64 %t1, %n",
         "  br i1 %more1, label %one, label %end",
-        "end:",
-        *give_back,
-        "  br label %finish",
-        "finish:",
-        *(_RESTORE_FLAGS if x86 else ()),
-        "  ret void",
     ]
-    return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _last_block(inputs: list[Shape], lanes: int, copies: _Copies) -> list[str]:
+    """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
+    ahead = ", ptr %in, i64 0" if _wide(inputs) is not None else ""
+    return [
+        "  %x.last = sub i64 %n, 1",
+        "  %x.count = sub i64 %n, %done",
+        "  br label %x.read",
+        "x.read:",
+        "  %x.lane = phi i64 [ 0, %rest ], [ %x.lane1, %x.read ]",
+        "  %x.own = add i64 %done, %x.lane",
+        "  %x.state = call i64 @llvm.smin.i64(i64 %x.own, i64 %x.last)",
+        "  %x.base = sub i64 %x.state, %x.lane",
+        *copies(lanes, "%x.base", "%x.lane", "")[0],
+        "  %x.lane1 = add i64 %x.lane, 1",
+        f"  %x.more = icmp ult i64 %x.lane1, {lanes}",
+        "  br i1 %x.more, label %x.read, label %x.core",
+        "x.core:",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 1{ahead})",
+        "  br label %y.write",
+        "y.write:",
+        "  %y.lane = phi i64 [ 0, %x.core ], [ %y.lane1, %y.write ]",
+        *copies(lanes, "%done", "%y.lane", "")[1],
+        "  %y.lane1 = add i64 %y.lane, 1",
+        "  %y.more = icmp ult i64 %y.lane1, %x.count",
+        "  br i1 %y.more, label %y.write, label %end",
+    ]
 
 
 def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[str]:
@@ -515,9 +382,12 @@ def _blocks(
     group: int,
     copies: _Copies,
     columns: int,
+    stream: bool,
 ) -> list[str]:
     """The loop over groups of full blocks of lanes; afterwards %done states are finished."""
     fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
+    if stream:
+        fast = fast[0], _streamed_moves(len(inputs), fast[1])
     reads = _Moves("r", "in", sum(map(prod, inputs)), fast[0], copies(lanes, "%r.first", "%r.lane")[0])
     writes = _Moves("w", "out", columns, fast[1], copies(lanes, "%w.first", "%w.lane")[1])
     return [
@@ -591,6 +461,20 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
             lines += [f"  br label %r.got{i}", f"r.got{i}:"]
         column += prod(shape)
     return lines
+
+
+def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
+    """The result of one block past the caches, where the whole result is long."""
+    return [
+        "  br i1 %stream, label %w.stream, label %w.usual",
+        "w.stream:",
+        f"  %w.sf = mul i64 %w.first, %s{i}",
+        f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
+        f"  call void @stream0(ptr %w.sr, i64 %s{i}, ptr %out.b)",
+        "  br label %w.moved",
+        "w.usual:",
+        *otherwise,
+    ]
 
 
 def _each_block(moves: _Moves, before: str, after: str, lanes: int, size: int, flag: str) -> list[str]:

@@ -40,11 +40,15 @@ def is_x86() -> bool:
 @functools.cache
 def lanes(dtype: str) -> int:
     """How many numbers one instruction takes."""
-    bits = 128
-    if is_x86():
-        features = _llvm().get_host_cpu_features()
-        bits = 512 if features.get("avx512f") and features.get("avx512dq") else 256 if features.get("avx2") else 128
+    bits = 512 if has_avx512() else 256 if is_x86() and _llvm().get_host_cpu_features().get("avx2") else 128
     return bits // (64 if dtype == "float64" else 32)
+
+
+@functools.cache
+def has_avx512() -> bool:
+    """Whether this processor has instructions on 512 bits."""
+    features = _llvm().get_host_cpu_features() if is_x86() else {}
+    return bool(features.get("avx512f") and features.get("avx512dq"))
 
 
 @functools.cache

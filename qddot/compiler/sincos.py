@@ -170,3 +170,50 @@ entry:
   ret {both} %pair
 }}
 """
+
+
+def single(lanes: int) -> str:
+    """Sine and cosine of floats by way of doubles."""
+    F, D = ("float", "double") if lanes == 1 else (f"<{lanes} x float>", f"<{lanes} x double>")
+    return f"""define internal {{ {F}, {F} }} @sincos_single{lanes}({F} %x, ptr %env) alwaysinline {{
+  %wide = fpext {F} %x to {D}
+  %pair = call {{ {D}, {D} }} @sincos{lanes}({D} %wide, ptr %env)
+  %s = extractvalue {{ {D}, {D} }} %pair, 0
+  %c = extractvalue {{ {D}, {D} }} %pair, 1
+  %fs = fptrunc {D} %s to {F}
+  %fc = fptrunc {D} %c to {F}
+  %half = insertvalue {{ {F}, {F} }} poison, {F} %fs, 0
+  %out = insertvalue {{ {F}, {F} }} %half, {F} %fc, 1
+  ret {{ {F}, {F} }} %out
+}}
+"""
+
+
+def arctan2(lanes: int, V: str, T: str) -> str:
+    """Lane by lane, by the library's function."""
+    lines, out = [], "poison"
+    for k in range(lanes):
+        for name in ("y", "x"):
+            get = f"fadd {T} %{name}, -0.0" if lanes == 1 else f"extractelement {V} %{name}, i32 {k}"
+            lines.append(f"  %{name}{k} = {get}")
+            if T == "float":
+                lines.append(f"  %{name}w{k} = fpext float %{name}{k} to double")
+        y, x = (f"%yw{k}", f"%xw{k}") if T == "float" else (f"%y{k}", f"%x{k}")
+        lines.append(f"  %r{k} = call double %function(double {y}, double {x})")
+        r = f"%r{k}"
+        if T == "float":
+            lines.append(f"  %rn{k} = fptrunc double %r{k} to float")
+            r = f"%rn{k}"
+        if lanes > 1:
+            lines.append(f"  %out{k} = insertelement {V} {out}, {T} {r}, i32 {k}")
+            out = f"%out{k}"
+        else:
+            out = r
+    body = "\n".join(lines)
+    return f"""define internal {V} @arctan2_{lanes}({V} %y, {V} %x, ptr %env) noinline {{
+  %place = getelementptr ptr, ptr %env, i64 2
+  %function = load ptr, ptr %place
+{body}
+  ret {V} {out}
+}}
+"""

@@ -13,6 +13,7 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,7 +58,8 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
         unfinished.write_text(_one_item_a_line(content), encoding="ascii")
         os.replace(unfinished, file)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # nor can it be removed where nothing can be written
+            unfinished.unlink()
         problem = f"it cannot be written: {error.strerror or error}"
         raise FileError(message(str(file), "file", problem, "check the folder and its permissions")) from None
 

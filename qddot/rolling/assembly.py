@@ -19,7 +19,7 @@ from qddot.model import Model
 from qddot.rolling.one_of_each import OneOfEach
 from qddot.rolling.record import Key, Recorder
 
-_FREE = frozenset({"const", "input", "column"})  # at hand everywhere
+_FREE = frozenset({"const", "input", "column", "unit"})  # at hand everywhere
 # areas of memory; all rows have the last in common
 _FOR_GOOD, _OUTWARD, _INWARD, _COMMON = range(4)
 
@@ -234,7 +234,8 @@ class Assembly:
         table = self.starts.setdefault(("v", width), 1 + len(self.starts))
         for i in self.links:
             for k, n in enumerate(part(self.small, "v", i)):
-                t, owner = self.owner.get(nodes[n], (last, i))
+                free = self.graph.ops[nodes[n]] in _FREE
+                t, owner = (last, i) if free else self.owner.get(nodes[n], (last, i))
                 if owner != i:
                     raise NotRollableError("a link's result was computed for another one")
                 place = Place("output", self.matrix[matrix] + k * width, table, 1)

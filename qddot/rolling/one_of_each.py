@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from qddot.compiler.expr import Expr
 from qddot.errors import NotRollableError
 from qddot.joint_space import JointMatrix, PerLink, Total
+from qddot.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.model import Frame, Model
-from qddot.rolling.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.rolling.quantities import Matrix, Quantity, SumOfLinks
 from qddot.rolling.record import PARENT, Recorder
 
@@ -35,12 +35,12 @@ def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Fram
         for name, value in zip(FIELDS, mapped(row_of(model, links[0]), column, rebuilt), strict=True):
             tables[name].append(value)
     first = [0, *(kind.links[0] for kind in kinds)]
-    same = {
+    same: dict[str, Any] = {
         f.name: tuple(getattr(model, f.name)[i] for i in first)
         for f in dataclasses.fields(Model)
         if f.name in ("link_names", "joint_names", "limits", "actuated", "mimic")
     }
-    own = {name: tuple(table) for name, table in tables.items()}
+    own: dict[str, Any] = {name: tuple(table) for name, table in tables.items()}
     made = OneOfEach(
         name=model.name,
         parent=_Parents((-1, *(0 for _ in kinds))),
@@ -110,12 +110,14 @@ class OneOfEach(Model):
         unit = np.array(
             [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(self.nv)], dtype=object
         )
-        column = [recorder.graph.node_of(x) for x in function(unit)]
+        column = function(unit)
         recorder.breaks.add(len(recorder.loops))
-        matrix = Matrix(recorder, self.slots, self.nv, "columns", None)
-        recorder.results[len(recorder.matrices) - 1] = recorder.group, column
+        matrices = []
+        for part in column.reshape(-1, self.nv):
+            recorder.results[len(recorder.matrices)] = recorder.group, [recorder.graph.node_of(x) for x in part]
+            matrices.append(Matrix(recorder, self.slots, self.nv, "columns", None).stack())
         recorder.group = 0
-        return matrix.stack()
+        return np.stack(matrices).reshape(*column.shape, self.nv)
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
         return Matrix(self.recorder, self.slots, self.nv, symbol, a_link)

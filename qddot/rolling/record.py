@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from qddot.compiler.expr import Graph
 from qddot.errors import NotRollableError
-from qddot.rolling.kinds import Kind
+from qddot.kinds import Kind
 
 
 class _Parent:

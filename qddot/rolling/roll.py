@@ -12,9 +12,9 @@ from qddot.axes import Axes
 from qddot.compiler.expr import Graph
 from qddot.compiler.rolled import Rolled
 from qddot.errors import NotRollableError
+from qddot.kinds import kinds_of
 from qddot.model import Frame, Model
 from qddot.rolling.assembly import Assembly
-from qddot.rolling.kinds import kinds_of
 from qddot.rolling.one_of_each import one_of_each
 from qddot.rolling.quantities import layout_of
 from qddot.rolling.record import Memory, Recorder

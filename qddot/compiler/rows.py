@@ -1,0 +1,280 @@
+"""Rows and columns as LLVM text: how the numbers of eight states get from memory into lanes and back.
+
+A row is one state, its numbers side by side; a column is one number of all lanes. Full blocks are transposed in registers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+Shape = tuple[int, ...]
+
+AHEAD = 256  # bytes of a long row that are asked for before they are written
+
+
+def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:
+    """Lines that compute %name = the byte offset of the k-th entry of an array with any strides."""
+    lines, total = [], "0"
+    for j, d in enumerate(shape):
+        rest = prod(shape[j + 1 :])
+        lines.append(f"  %{name}.d{j} = udiv i64 {k}, {rest}")
+        lines.append(f"  %{name}.m{j} = urem i64 %{name}.d{j}, {d}")
+        lines.append(f"  %{name}.o{j} = mul i64 %{name}.m{j}, {strides[j]}")
+        lines.append(f"  %{name}.t{j} = add i64 %{name}.o{j}, {total}")
+        total = f"%{name}.t{j}"
+    lines.append(f"  %{name} = add i64 {total}, 0")
+    return lines
+
+
+def copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None) -> str:
+    """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
+    table, place = "", "  %place = add i64 %k, 0"
+    if places is not None:
+        table = _table(name, [[k] for k in places])
+        place = f"""  %place.p = getelementptr i32, ptr @{name}.table, i64 %k
+  %place.i = load i32, ptr %place.p
+  %place = zext i32 %place.i to i64"""
+    n = prod(shape)
+    strides = [f"%c{j}" for j in range(len(shape))]
+    parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
+    offset = "\n".join(_flat_offset("at", "%k", shape, strides))
+    row, column = "%row.p", "%column.p"
+    source, target = (column, row) if into_rows else (row, column)
+    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
+    return f"""{table}define internal void @{name}({arguments}) {{
+entry:
+  br label %step
+step:
+  %k = phi i64 [ 0, %entry ], [ %k1, %step ]
+{offset}
+  %row.p = getelementptr i8, ptr %row, i64 %at
+{place}
+  %far = mul i64 %place, %pitch
+  %column.p = getelementptr i8, ptr %column, i64 %far
+  %value = load {T}, ptr {source}, align 1
+  store {T} %value, ptr {target}, align 1
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, {n}
+  br i1 %more, label %step, label %done
+done:
+  ret void
+}}
+"""
+
+
+def transpose_function(name: str, columns: int, into_rows: bool) -> str:
+    """Eight contiguous rows of doubles into columns of eight lanes or back, four columns at a time."""
+    tile = _tile_to_rows if into_rows else _tile_to_columns
+    full, rest = divmod(columns, 4)
+    lines = ["entry:"]
+    for r in range(8):
+        lines.append(f"  %off{r} = mul i64 %step, {r}")
+        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+    if full:
+        lines += ["  br label %tile", "tile:", "  %at = phi i64 [ 0, %entry ], [ %next, %tile ]"]
+        tile(lines, "f", "%at", 4)
+        lines += [
+            "  %next = add i64 %at, 4",
+            f"  %more = icmp ult i64 %next, {4 * full}",
+            "  br i1 %more, label %tile, label %last",
+        ]
+    else:
+        lines.append("  br label %last")
+    lines.append("last:")
+    if rest:
+        lines.append(f"  %at_last = add i64 {4 * full}, 0")
+        tile(lines, "l", "%at_last", rest)
+    body = "\n".join(lines)
+    return f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols) {{\n{body}\n  ret void\n}}\n"
+
+
+def _table(name: str, rows: list[list[int]]) -> str:
+    """A constant array of rows of whole numbers."""
+    width = len(rows[0])
+    text = ", ".join(f"[{width} x i32] [{', '.join(f'i32 {x}' for x in row)}]" for row in rows)
+    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
+
+
+def shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
+    """Columns of eight lanes into eight contiguous rows, by a table of columns: results may share them.
+
+    The last tile begins where it is full, and writes some numbers a second time. Rows this long are not in the first cache:
+    their memory is asked for some tiles ahead. Tiles of nothing but zeros are not transposed.
+    """
+    starts = [*range(0, len(places) - 3, 4), *([len(places) - 4] if len(places) % 4 else [])]
+    rows = [[k, *places[k : k + 4], int(set(places[k : k + 4]) == {zero})] for k in starts]
+    lines = ["entry:"]
+    for r in range(8):
+        lines.append(f"  %off{r} = mul i64 %step, {r}")
+        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 0, %entry ], [ %next, %after ]"]
+    for k in range(6):
+        lines.append(f"  %x{k}.p = getelementptr [6 x i32], ptr @{name}.table, i64 %t, i64 {k}")
+        lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
+    for r in range(8):
+        lines.append(f"  %at{r} = getelementptr double, ptr %row{r}, i64 %x0")
+        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {AHEAD}")
+        lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 1, i32 3, i32 1)")
+    lines += ["  %zero = icmp ne i64 %x5, 0", "  br i1 %zero, label %nothing, label %full", "full:"]
+    _tile_to_rows(lines, "f", "%x0", 4, [f"%x{k + 1}" for k in range(4)])
+    lines += ["  br label %after", "nothing:"]
+    lines += [f"  store <4 x double> zeroinitializer, ptr %at{r}, align 8" for r in range(8)]
+    lines += [
+        "  br label %after",
+        "after:",
+        "  %next = add i64 %t, 1",
+        f"  %more = icmp ult i64 %next, {len(rows)}",
+        "  br i1 %more, label %tile, label %last",
+        "last:",
+    ]
+    body = "\n".join(lines)
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
+    return f"{_table(name, rows)}{head} {{\n{body}\n  ret void\n}}\n"
+
+
+_COUNT = ", ".join(f"i64 {k}" for k in range(8))
+
+
+def streamed_rows_function(name: str, places: list[int], zero: int | None) -> str:
+    """As the function before, but past the caches, which takes whole lines of memory.
+
+    Eight columns at a time become eight numbers of eight rows. A row begins anywhere in a line, so that a line is put
+    together from what is left of the tile before and what fits of this one. Beginnings and ends of rows share their lines
+    with other rows and are written as usual.
+    """
+    tiles = len(places) // 8
+    table = [[*places[k : k + 8], int(set(places[k : k + 8]) == {zero})] for k in range(0, 8 * tiles, 8)]
+    lines = ["entry:"]
+    for r in range(8):
+        lines += [
+            f"  %off{r} = mul i64 %step, {r}",
+            f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}",
+            f"  %int{r} = ptrtoint ptr %row{r} to i64",
+            f"  %byte{r} = and i64 %int{r}, 63",
+            f"  %back{r} = sub i64 0, %byte{r}",
+            f"  %line{r} = getelementptr i8, ptr %row{r}, i64 %back{r}",
+            f"  %other{r} = lshr i64 %byte{r}, 3",
+            f"  %own{r} = sub i64 8, %other{r}",  # numbers of its first line that are this row's
+            f"  %own.e{r} = insertelement <8 x i64> poison, i64 %own{r}, i32 0",
+            f"  %own.v{r} = shufflevector <8 x i64> %own.e{r}, <8 x i64> poison, <8 x i32> zeroinitializer",
+            f"  %pick{r} = add <8 x i64> %own.v{r}, <{_COUNT}>",
+            f"  %head{r} = icmp ult <8 x i64> <{_COUNT}>, %own.v{r}",
+        ]
+    _square(lines, "b", [str(c) for c in places[:8]])
+    for r in range(8):
+        lines.append(
+            f"  call void @llvm.masked.store.v8f64.p0(<8 x double> %b.r{r}, ptr align 8 %row{r}, <8 x i1> %head{r})"
+        )
+    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 1, %entry ], [ %next, %whole ]"]
+    lines += [f"  %old{r} = phi <8 x double> [ %b.r{r}, %entry ], [ %new{r}, %whole ]" for r in range(8)]
+    for k in range(9):
+        lines.append(f"  %x{k}.p = getelementptr [9 x i32], ptr @{name}.table, i64 %t, i64 {k}")
+        lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
+    lines += ["  %zero = icmp ne i64 %x8, 0", "  br i1 %zero, label %whole, label %full", "full:"]
+    _square(lines, "f", [f"%x{c}" for c in range(8)])
+    lines += ["  br label %whole", "whole:"]
+    lines += [f"  %new{r} = phi <8 x double> [ zeroinitializer, %tile ], [ %f.r{r}, %full ]" for r in range(8)]
+    lines.append("  %line = shl i64 %t, 6")
+    for r in range(8):
+        lines += [
+            f"  %at{r} = getelementptr i8, ptr %line{r}, i64 %line",
+            f"  %put{r} = call <8 x double> @llvm.x86.avx512.vpermi2var.pd.512"
+            f"(<8 x double> %old{r}, <8 x i64> %pick{r}, <8 x double> %new{r})",
+            f"  store <8 x double> %put{r}, ptr %at{r}, align 64, !nontemporal !2",
+        ]
+    lines += ["  %next = add i64 %t, 1", f"  %more = icmp ult i64 %next, {tiles}"]
+    lines += ["  br i1 %more, label %tile, label %last", "last:"]
+    for r in range(8):
+        lines += [
+            f"  %end{r} = getelementptr double, ptr %row{r}, i64 {8 * tiles - 8}",
+            f"  %tail{r} = icmp uge <8 x i64> <{_COUNT}>, %own.v{r}",
+            _masked_store(f"%new{r}", f"%end{r}", f"%tail{r}"),
+        ]
+    for first in range(8 * tiles, len(places), 4):
+        columns = [str(c) for c in places[first : first + 4]]
+        _tile_to_rows(lines, f"l{first}", str(first), len(columns), columns)
+    body = "\n".join(lines)
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
+    return f"{_table(name, table)}{head} {{\n{body}\n  ret void\n}}\n"
+
+
+def _masked_store(value: str, place: str, mask: str) -> str:
+    return f"  call void @llvm.masked.store.v8f64.p0(<8 x double> {value}, ptr align 8 {place}, <8 x i1> {mask})"
+
+
+def _square(lines: list[str], t: str, columns: list[str]) -> None:
+    """Eight columns of %cols into eight rows %t.r0 … %t.r7: halves of two columns side by side, then as tiles of four."""
+    for k in range(4):
+        for half in (0, 4):
+            for c in (k, k + 4):
+                lines.append(f"  %{t}.q{half}{c} = getelementptr <8 x double>, ptr %cols, i64 {columns[c]}, i64 {half}")
+                lines.append(f"  %{t}.h{half}{c} = load <4 x double>, ptr %{t}.q{half}{c}, align 32")
+            _shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{k}", f"{t}.h{half}{k + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+    for half in (0, 4):
+        for k, (a, b) in enumerate(((0, 1), (2, 3))):
+            _shuffle(lines, f"{t}.lo{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", _LOW)
+            _shuffle(lines, f"{t}.hi{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", _HIGH)
+        for r, (side, mask) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+            _shuffle(lines, f"{t}.r{half + r}", f"{t}.{side}{half}0", f"{t}.{side}{half}1", mask)
+
+
+def _mask(width: int) -> str:
+    return "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
+
+
+_LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
+_FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
+
+
+def _shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
+    numbers = ", ".join(f"i32 {m}" for m in mask.split(", "))
+    count = len(mask.split(", "))
+    lines.append(f"  %{out} = shufflevector <{n} x double> %{a}, <{n} x double> %{b}, <{count} x i32> <{numbers}>")
+
+
+def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
+    for r in range(8):
+        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
+        if width == 4:
+            lines.append(f"  %{t}.l{r} = load <4 x double>, ptr %{t}.p{r}, align 8")
+        else:
+            lines.append(
+                f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
+                f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
+            )
+    for r in range(4):
+        _shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+    for k, (a, b) in enumerate(((0, 1), (2, 3))):
+        _shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", _LOW)
+        _shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", _HIGH)
+    for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+        if c < width:
+            _shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
+            lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
+
+
+def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: list[str] | None = None) -> None:
+    for c in range(4):
+        if c < width:
+            lines.append(f"  %{t}.i{c} = add i64 {columns[c]}, 0" if columns else f"  %{t}.i{c} = add i64 {first}, {c}")
+            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
+            lines.append(f"  %{t}.c{c} = load <8 x double>, ptr %{t}.q{c}, align 64")
+        else:
+            lines.append(f"  %{t}.c{c} = select i1 true, <8 x double> zeroinitializer, <8 x double> zeroinitializer")
+    for k, (a, b) in enumerate(((0, 1), (2, 3))):
+        _shuffle(lines, f"{t}.lo{k}", f"{t}.c{a}", f"{t}.c{b}", _LOW)
+        _shuffle(lines, f"{t}.hi{k}", f"{t}.c{a}", f"{t}.c{b}", _HIGH)
+    for r, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+        _shuffle(lines, f"{t}.r{r}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+        _shuffle(lines, f"{t}.l{r}", f"{t}.r{r}", f"{t}.r{r}", "0, 1, 2, 3")
+        _shuffle(lines, f"{t}.l{r + 4}", f"{t}.r{r}", f"{t}.r{r}", "4, 5, 6, 7")
+    for r in range(8):
+        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
+        if width == 4:
+            lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
+        else:
+            lines.append(
+                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {_mask(width)})"
+            )

@@ -1,0 +1,117 @@
+"""Robots in time: compiled rollouts, integrators, controls and forces, adaptive integration with events."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qddot.errors import InputError, QddotWarning, unknown
+from qddot.simulation import adaptive, controls, forces
+from qddot.simulation.adaptive import Event, joint_limits
+from qddot.simulation.given import count, positive
+from qddot.simulation.integrators import INTEGRATORS
+from qddot.simulation.rollout import Progress, Rollout
+from qddot.simulation.trajectory import Trajectory
+
+__all__ = ["Event", "Progress", "Rollout", "Trajectory", "controls", "forces", "joint_limits", "simulate"]
+
+_TOLERANCES = {"rtol": 1e-8, "atol": 1e-10}
+
+
+def simulate(
+    robot: Any,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    controls: Any = None,
+    *,
+    dt: float,
+    steps: int,
+    integrator: str = "rk4",
+    record: int | str = 1,
+    **options: Any,
+) -> Trajectory:
+    """A robot from (q0, v0) through time; docs/simulation.md has the options."""
+    steps = count(steps, "steps")
+    every = steps if record == "end" else count(record, "record")
+    if steps % every:
+        raise InputError(f"record={every} does not divide the {steps} steps, so the end would not be recorded")
+    if integrator not in (*INTEGRATORS, *adaptive.METHODS):
+        raise unknown("integrator", integrator, (*INTEGRATORS, *adaptive.METHODS), "qddot")
+    numbers = np.arange(0, steps + 1, every)
+    info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
+    if integrator in adaptive.METHODS:
+        rollout, q, v, facts = _adaptively(robot, q0, v0, controls, dt, integrator, numbers, options)
+        if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
+            numbers = numbers[np.isfinite(q).all(axis=-1)]
+            q, v = q[: len(numbers)], v[: len(numbers)]
+        info |= facts
+    else:
+        rollout = _rollout(robot, controls, dt=dt, integrator=integrator, **options)
+        _, q, v = rollout.run(rollout.start(q0, v0), steps, every, with_start=True)
+        _look(q, v, numbers, integrator)
+    t = rollout.t0 + rollout.dt * numbers
+    info |= {"dt": rollout.dt, "free": rollout.free}
+    tau = rollout.forces_at(numbers, q, v)
+    return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot, q, v), info=info)
+
+
+def _look(q: Any, v: Any, numbers: Any, integrator: str) -> None:
+    """Says which samples have gone where no number is."""
+    fine = np.isfinite(q).all(axis=-1) & np.isfinite(v).all(axis=-1)
+    lost = fine[..., 0] & ~fine[..., -1]
+    if lost.any():
+        first = numbers[int(np.argmax(~fine[lost].all(axis=0)))]
+        warnings.warn(
+            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {first}: "
+            f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff",
+            QddotWarning,
+            stacklevel=4,
+        )
+
+
+def _rollout(robot: Any, controls: Any, **options: Any) -> Rollout:
+    for name in ("rtol", "atol", "events"):
+        if name in options:
+            raise InputError(f"{name}= is for the integrators {', '.join(adaptive.METHODS)}")
+    known = Rollout.__init__.__kwdefaults__ or {}
+    for name in options:
+        if name not in known and name != "dt":
+            raise InputError(f"simulate has no option {name!r}; it has {', '.join([*known, 'rtol', 'atol', 'events'])}")
+    return Rollout(robot, controls, **options)
+
+
+def _adaptively(
+    robot: Any, q0: Any, v0: Any, controls: Any, dt: float, method: str, numbers: Any, options: dict[str, Any]
+) -> tuple[Rollout, Any, Any, dict[str, Any]]:
+    own = {name: positive(options.pop(name, usual), name) for name, usual in _TOLERANCES.items()}
+    events = adaptive.checked(options.pop("events", ()))
+    if robot.model.is_constrained:  # there are no steps of ours after which to project
+        options.setdefault("constraints", "baumgarte")
+    rollout = _rollout(robot, controls, dt=dt, **options)
+    if rollout.held.shape[-1]:
+        raise InputError(f"integrator {method!r} chooses its own steps; give controls as a function of (t, q, v)")
+    if rollout.plan.project:
+        raise InputError(f"integrator {method!r} chooses its own steps; take constraints='baumgarte'")
+    times = rollout.t0 + rollout.dt * numbers
+    q, v, facts = adaptive.solve(rollout, method, q0, v0, times, events=events, **own)
+    return rollout, q, v, {**own, **facts}
+
+
+def drift(robot: Any, q: Any, v: Any) -> dict[str, Any]:
+    """How far constraints are off, in position and in velocity; nothing where there are none."""
+    if not robot.model.is_constrained:
+        return {}
+    residual = robot.constraint_residual(q)
+    rate = (robot.constraint_jacobian(q) @ v[..., None])[..., 0]
+    near = robot._run("constrained_forward_dynamics", q, v, np.zeros(robot.nv))[..., -3] / robot._closure._most_dependent
+    if np.any(near > 1.0):
+        warnings.warn(
+            f"the loops of robot {robot.name!r} came so near to a singular configuration that their rows depend on each "
+            f"other; what follows is doubtful. Start elsewhere, or add joint friction",
+            QddotWarning,
+            stacklevel=4,
+        )
+    return {"drift": np.max(np.abs(residual), axis=-1), "drift_rate": np.max(np.abs(rate), axis=-1)}

@@ -1,0 +1,112 @@
+"""Laws of control u(t, q, v) -> joint forces, to be traced with the dynamics that they drive.
+
+A law is any function of the time, the coordinates and the velocities of one state, written with arithmetic and the
+functions of `qddot.scalars`. These here are the usual ones; a user's own look the same. References are functions of t too,
+so that their velocities and accelerations follow by differentiating them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot.algorithms import classical
+from qddot.dual import Dual
+from qddot.errors import InputError
+from qddot.scalars import Scalar, stack
+
+Array = NDArray[Any]
+Law = Callable[[Scalar, Array, Array], Array]
+
+
+def pd(robot: Any, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike) -> Law:
+    """u = kp (q_ref ⊖ q) + kd (v_ref - v), the gains a number each or one a freedom; ⊖ as in `Robot.difference`.
+
+    `q_ref` is a configuration, or a function of t that gives one.
+    """
+    k_p, k_d = _gains(robot, kp, "kp"), _gains(robot, kd, "kd")
+    reference = _reference(robot, q_ref)
+
+    def law(t: Scalar, q: Array, v: Array) -> Array:
+        wanted, rate, _ = reference(t)
+        return k_p * _difference(robot.model, q, wanted) + k_d * (rate - v)
+
+    return law
+
+
+def computed_torque(
+    robot: Any, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike
+) -> Law:
+    """u = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref ⊖ q)): the error obeys ë + kd ė + kp e = 0.
+
+    `q_ref` is a configuration, or a function of t that gives one, differentiated twice by dual numbers.
+    """
+    k_p, k_d = _gains(robot, kp, "kp"), _gains(robot, kd, "kd")
+    reference = _reference(robot, q_ref)
+    if robot.model.is_constrained:
+        raise InputError(f"computed torque is for trees, and robot {robot.name!r} has loops")
+
+    def law(t: Scalar, q: Array, v: Array) -> Array:
+        wanted, rate, acceleration = reference(t)
+        a = acceleration + k_d * (rate - v) + k_p * _difference(robot.model, q, wanted)
+        return classical.inverse_dynamics(robot.model, q, v, a)
+
+    return law
+
+
+def gravity_compensation(robot: Any) -> Law:
+    """u = gravity_force(q): what holds the robot where it is."""
+
+    def law(t: Scalar, q: Array, v: Array) -> Array:
+        still = np.zeros(robot.nv)
+        return classical.rigid_body_forces(robot.model, q, still, still)
+
+    return law
+
+
+def _gains(robot: Any, k: ArrayLike, what: str) -> Array:
+    array = np.asarray(k, dtype=float)
+    if array.shape not in ((), (robot.nv,)) or not np.all(np.isfinite(array)):
+        raise InputError(f"{what} has shape {array.shape}; give a finite number, or one a freedom: ({robot.nv},)")
+    return np.broadcast_to(array, (robot.nv,))
+
+
+def _difference(model: Any, q: Array, wanted: Array) -> Array:
+    x, y = model.coordinates(q), model.coordinates(wanted)
+    own = [i for i, _ in model.outward() if model.mimic[i] is None]
+    return stack([d for i in own for d in model.joint[i].difference(x[i], y[i])])
+
+
+def _reference(robot: Any, q_ref: Any) -> Callable[[Scalar], tuple[Array, Array, Array]]:
+    """q, v and a of the reference at a time."""
+    if not callable(q_ref):
+        fixed, still = robot._q(q_ref, "q_ref"), np.zeros(robot.nv)
+        if fixed.shape != (robot.nq,):
+            raise InputError(f"q_ref has shape {fixed.shape}; give one configuration, or a function of t")
+        return lambda t: (fixed, still, still)
+    if robot.nq != robot.nv:
+        raise InputError("a reference q_ref(t) is for robots whose velocities are the rates of their coordinates")
+
+    def moving(t: Scalar) -> tuple[Array, Array, Array]:
+        wanted = list(q_ref(Dual(Dual(t, 1.0), Dual(1.0, 0.0))))
+        if len(wanted) != robot.nq:
+            raise InputError(f"q_ref(t) gives {len(wanted)} numbers; robot {robot.name!r} has nq = {robot.nq}")
+        parts = [_three(x) for x in wanted]
+        q, v, a = (stack(list(column)) for column in zip(*parts, strict=True))
+        return q, v, a
+
+    return moving
+
+
+def _three(x: Any) -> tuple[Scalar, Scalar, Scalar]:
+    """Value, first and second derivative out of a dual number of dual numbers."""
+    if not isinstance(x, Dual):
+        return x, 0.0, 0.0
+    value, slope = (y if isinstance(y, Dual) else Dual(y) for y in (x.value, x.slope))
+    return value.value, value.slope, slope.slope
+
+
+__all__ = ["Law", "computed_torque", "gravity_compensation", "pd"]

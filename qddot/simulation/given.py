@@ -1,0 +1,112 @@
+"""What a user gives to a simulation, looked over: numbers, controls, parameters, prescribed motion, constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot import parameters
+from qddot.errors import InputError
+from qddot.model import Model
+from qddot.simulation.system import BAUMGARTE, Law
+
+Array = NDArray[Any]
+KEEPING = ("projection", "baumgarte", "none")
+
+
+def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
+    """The law of controls that are arrays in time."""
+    return u
+
+
+def positive(x: Any, what: str) -> float:
+    number = finite(x, what)
+    if number <= 0.0:
+        raise InputError(f"{what} is {number:g}; it must be greater than zero")
+    return number
+
+
+def finite(x: Any, what: str) -> float:
+    if not isinstance(x, float | int | np.floating | np.integer) or not np.isfinite(x):
+        raise InputError(f"{what} is {x!r}; it must be a finite number")
+    return float(x)
+
+
+def count(x: Any, what: str) -> int:
+    if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
+        raise InputError(f"{what} is {x!r}; it must be a whole number of one or more")
+    return int(x)
+
+
+def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]:
+    """The law and the held inputs, (..., steps, n)."""
+    nothing = np.empty((1, 0))
+    if controls is None or callable(controls):
+        if inputs is None:
+            return controls, nothing
+        if controls is None:
+            raise InputError("inputs are what a function controls(t, q, v, u) is given, and there is none")
+        return controls, _rows(inputs, None, "inputs")
+    if inputs is not None:
+        raise InputError("controls are an array already; inputs are for a function controls(t, q, v, u)")
+    return as_given, _rows(controls, robot.nv, "controls")
+
+
+def _rows(x: Any, width: int | None, what: str) -> Array:
+    try:
+        array = np.asarray(x, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)") from None
+    if array.ndim < 2 or (width is not None and array.shape[-1] != width):
+        wanted = f"(..., steps, {'n' if width is None else width})"
+        raise InputError(f"{what} has shape {array.shape}; it must be {wanted}, a row a step")
+    return np.ascontiguousarray(array)
+
+
+def free(robot: Any, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, ...], list[Array]]:
+    """Names and values of free parameters."""
+    if free is not None and not isinstance(free, Mapping):
+        raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
+    names = tuple(free or ())
+    values = [np.asarray((free or {})[name], dtype=float) for name in names]
+    for p, x in zip(parameters.parameters(robot.model, names), values, strict=True):
+        if x.shape[x.ndim - len(p.shape) :] != p.shape:
+            raise InputError(f"{p.name} has shape {x.shape}; its last axes must be {p.shape}")
+    return names, values
+
+
+def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Law] | None:
+    """The place in v of each prescribed joint, and its q(t)."""
+    if not prescribed:
+        return None
+    if not isinstance(prescribed, Mapping):
+        raise InputError("prescribed= takes joints and their motion, such as {'joint1': lambda t: 0.5 * sin(t)}")
+    out = {}
+    for name, law in prescribed.items():
+        places = model.freedoms([name])
+        if len(places) != 1 or model.joint[model.joint_index(name)].nq != 1:
+            raise InputError(f"joint {name!r} has {len(places)} freedoms; a motion q(t) can be prescribed to joints of one")
+        if not callable(law):
+            raise InputError(f"the motion of joint {name!r} is {law!r}; it must be a function of t")
+        out[places[0]] = law
+    return dict(sorted(out.items()))
+
+
+def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
+    """The rows of the constraints, Baumgarte's gains, whether to project."""
+    if constraints not in KEEPING:
+        raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
+    if not robot.model.is_constrained:
+        if gains is not None:
+            raise InputError(f"gains= are for robots with loops, and robot {robot.name!r} has none")
+        return (), None, False
+    if gains is not None and constraints != "baumgarte":
+        raise InputError("gains= are those of constraints='baumgarte'")
+    chosen = None
+    if constraints == "baumgarte":
+        k_p, k_d = BAUMGARTE if gains is None else gains
+        chosen = (finite(k_p, "gains"), finite(k_d, "gains"))
+    return robot._closure.rows, chosen, constraints == "projection"

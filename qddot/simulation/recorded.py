@@ -1,0 +1,106 @@
+"""Folders of runs: simulations that are recorded while they run, and trajectories that are saved as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot.errors import InputError
+from qddot.simulation import drift, given
+from qddot.simulation.recording import CHANNEL, Recording, State, packed, record
+from qddot.simulation.rollout import Progress, Rollout
+from qddot.simulation.trajectory import Trajectory
+
+Array = NDArray[Any]
+
+_ROWS = 20_000  # times in one chunk of a saved trajectory
+
+
+def record_simulation(
+    robot: Any,
+    directory: str | os.PathLike[str],
+    q0: ArrayLike,
+    v0: ArrayLike,
+    controls: Any = None,
+    *,
+    dt: float,
+    steps: int,
+    integrator: str = "rk4",
+    every: int = 1,
+    chunk: int = 10_000,
+    progress: bool | None = None,
+    **options: Any,
+) -> Trajectory:
+    """`robot.simulate` into a folder, `chunk` steps at a time, keeping every `every`-th state; the arguments are the same.
+
+    The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Arrays, numbers
+    and the robot are compared with what the folder was begun with; functions cannot be, and must be the same.
+    """
+    steps, every, chunk = (given.count(n, what) for n, what in ((steps, "steps"), (every, "every"), (chunk, "chunk")))
+    if steps % every:
+        raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
+    rollout = Rollout(robot, controls, dt=dt, integrator=integrator, **options)
+    start = rollout.start(q0, v0)
+
+    def step_chunk(state: dict[str, Array]) -> tuple[State, Mapping[str, Any]]:
+        begin = int(state["step"])
+        count = min(chunk, steps - begin)
+        after, q, v = rollout.run(Progress(begin, state["state"]), count, every, with_start=begin == 0)
+        numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
+        rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
+        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot, q, v)}
+
+    first = {
+        "step": 0,
+        "state": start.state,
+        "held": rollout.held,
+        **{f"free {k}": x for k, x in enumerate(rollout.values)},
+    }
+    info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}
+    batch = start.state.ndim - 1
+    chunks = -(-steps // chunk)
+    found = record(step_chunk, first, chunks, directory, robot=robot, info=info, batch_axes=batch, progress=progress)
+    return found.trajectory(robot)
+
+
+def save(trajectory: Trajectory, directory: Path, overwrite: bool = False) -> Path:
+    """Writes a trajectory as a recorded run. Called again after a crash it goes on.
+
+    Another run in the folder is refused, or with `overwrite` replaced, once the new one is complete.
+    """
+    if not (overwrite and Recording(directory).exists):
+        return _save(trajectory, directory)
+    fresh, old = (directory.with_name(f".{directory.name}.{uuid.uuid4().hex}.{what}") for what in ("new", "old"))
+    try:
+        _save(trajectory, fresh)
+        directory.rename(old)
+        fresh.rename(directory)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    return directory
+
+
+def _save(trajectory: Trajectory, directory: Path) -> Path:
+    axis = len(trajectory.batch)
+    arrays = {n: getattr(trajectory, n) for n in ("t", "q", "v", "a", "tau") if getattr(trajectory, n) is not None}
+    arrays |= {CHANNEL + n: x for n, x in trajectory.channels.items()}
+    content = np.frombuffer(hashlib.sha256(packed(arrays)).digest(), dtype=np.uint8)
+
+    def rows(state: dict[str, Array]) -> tuple[State, dict[str, Array]]:
+        k = int(state["row"])
+        part = {n: x[(slice(None),) * (0 if n == "t" else axis) + (slice(k, k + _ROWS),)] for n, x in arrays.items()}
+        return {"row": k + _ROWS, "content": content}, part
+
+    chunks = -(-len(trajectory) // _ROWS)
+    first = {"row": 0, "content": content}
+    record(rows, first, chunks, directory, robot=trajectory.robot, info=trajectory.info, batch_axes=axis, progress=False)
+    return directory

@@ -1,0 +1,346 @@
+"""Simulation with a fixed step: the whole loop over time compiled, batched over states, controls and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot import functions, parameters
+from qddot.compiler import machine
+from qddot.compiler.kernel import Kernel
+from qddot.compiler.rollout import Layout, Step
+from qddot.compiler.time_loop import TimeLoop
+from qddot.constraints import CLOSED
+from qddot.errors import InputError, KernelTooLargeError, unknown
+from qddot.model import Model
+from qddot.scalars import split, stack
+from qddot.simulation import given
+from qddot.simulation.integrators import INTEGRATORS, State
+from qddot.simulation.system import Law, Plan, System
+from qddot.simulation.traced import Calls, kernel_of, loop_of, program_of, step_of
+
+Array = NDArray[Any]
+LARGE = 6000  # operations of a step above which its derivative is code of its own, called by every stage
+
+
+class Progress(NamedTuple):
+    """How far a rollout has come: the number of steps done, and of each sample (q, v) and what its integrator remembers."""
+
+    step: int
+    state: Array
+
+
+class Rollout:
+    """A simulation that is set up once and run in as many pieces as one likes: pieces give the bits of an unbroken run.
+
+    A user's functions (`controls`, `forces`, `prescribed`) are traced at the first run; what they refer to is read then.
+    """
+
+    def __init__(
+        self,
+        robot: Any,
+        controls: ArrayLike | Law | None = None,
+        *,
+        dt: float,
+        integrator: str = "rk4",
+        inputs: ArrayLike | None = None,
+        forces: Law | Sequence[Law] = (),
+        prescribed: Mapping[str, Law] | None = None,
+        free: Mapping[str, ArrayLike] | None = None,
+        t0: float = 0.0,
+        constraints: str = "projection",
+        gains: tuple[float, float] | None = None,
+    ) -> None:
+        if robot.nv == 0:
+            raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to simulate")
+        if integrator not in INTEGRATORS:
+            raise unknown("integrator", integrator, INTEGRATORS, "qddot")
+        self.robot, self.model, self.integrator = robot, robot.model, integrator
+        self.dt, self.t0 = given.positive(dt, "dt"), given.finite(t0, "t0")
+        law, self.held = given.controls(robot, controls, inputs)
+        self.free, self.values = given.free(robot, free)
+        motion = given.motion(self.model, prescribed)
+        keep = given.keeping(robot, constraints, gains)
+        extra = (forces,) if callable(forces) else tuple(forces)
+        for f in extra:
+            if not callable(f):
+                raise InputError(f"forces: {f!r} is no function of (t, q, v)")
+        self.plan = Plan(law, self.held.shape[-1], extra, motion, *keep)
+        self._supported()
+
+    def _supported(self) -> None:
+        implicit = self.integrator in ("variational", "rosenbrock")
+        special = "loops and constraints" if self.plan.rows else "prescribed motion" if self.plan.motion else ""
+        if implicit and special:
+            raise InputError(f"integrator {self.integrator!r} does not do {special}; take 'rk4'")
+        if self.plan.rows and self.plan.motion:
+            raise InputError(f"robot {self.robot.name!r} has loops; prescribe the motion by a law of control instead")
+        others = tuple(k for k in range(self.robot.nv) if k not in (self.plan.motion or {}))
+        if guilty := self.robot._massless(others):
+            raise self.robot._no_mass(guilty)
+
+    # ---- running
+
+    def start(self, q0: ArrayLike, v0: ArrayLike) -> Progress:
+        """The state before the first step, with the batch axes of all inputs."""
+        q, v = self.robot._checked("simulate", ("q", "v"), (q0, v0))
+        if q.dtype.kind != "f" or v.dtype.kind != "f":
+            raise InputError("simulate: q0 and v0 must hold real numbers")
+        values = [(x, len(p.shape)) for x, p in zip(self.values, self._parameters, strict=True)]
+        axes = [q.shape[:-1], v.shape[:-1], self.held.shape[:-2], *(x.shape[: x.ndim - n] for x, n in values)]
+        try:
+            batch = np.broadcast_shapes(*axes)
+        except ValueError:
+            raise InputError(f"the batch axes of q0, v0, controls and free do not fit together: {axes}") from None
+        self._fits(q, v)
+        past = [np.zeros((*batch, n)) for n in self._past]
+        parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
+        return Progress(0, np.concatenate([*parts, *past], axis=-1))
+
+    def _fits(self, q: Array, v: Array) -> None:
+        """Loops must be closed at the start, and prescribed freedoms where their motion begins."""
+        if self.plan.rows:
+            off = np.max(np.abs(self.robot.constraint_residual(q)), initial=0.0)
+            rate = np.max(np.abs((self.robot.constraint_jacobian(q) @ v[..., None])[..., 0]), initial=0.0)
+            if off > CLOSED or rate > CLOSED:
+                raise InputError(
+                    f"the loops of robot {self.robot.name!r} are open at the start by {off:.3g} and open with {rate:.3g} a "
+                    f"second; take q0, _ = robot.close_loops(q0) and v0 = robot.project_velocity(q0, v0)"
+                )
+        system = self._system(self.model, None)
+        for k in self.plan.motion or {}:
+            x, rate, _ = system._motion(k, self.t0)
+            here = q[..., system._place(k)], v[..., k]
+            if max(float(np.max(np.abs(here[0] - x))), float(np.max(np.abs(here[1] - rate)))) > 1e-9:
+                joint = next(n for n, at in self.robot.v_index.items() if at == k)
+                raise InputError(
+                    f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
+                )
+
+    def run(
+        self, progress: Progress, steps: int, record: int = 1, *, with_start: bool = False
+    ) -> tuple[Progress, Array, Array]:
+        """So many steps further: the new progress, and q and v after every `record`-th step, counted from the very first.
+
+        `with_start` puts the states that it starts from in front of them.
+        """
+        steps, record = given.count(steps, "steps"), given.count(record, "record")
+        begin, state = progress
+        batch = state.shape[:-1]
+        if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
+            raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are asked for")
+        rows = (begin + steps) // record - begin // record
+        n = self.robot.nq + self.robot.nv
+        flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
+        records = np.empty((len(flat), rows + with_start, n))
+        records[:, :with_start] = flat[:, None, :n]
+        if len(flat):
+            held, values = self._flat(self.held, 2, batch), self._joined(batch)
+            flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
+        records = records.reshape(*batch, rows + with_start, n)
+        q, v = records[..., : self.robot.nq], records[..., self.robot.nq :]
+        return Progress(begin + steps, flat.reshape(state.shape)), q, v
+
+    def _advance(
+        self, state: Array, held: Array, values: Array, begin: int, steps: int, record: int, records: Array
+    ) -> Array:
+        run = self._eagerly if not self.robot.compiled else self._compiled
+        first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
+        split_at = (begin + first) // record - begin // record
+        for starting, count, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
+            if count:
+                here = begin if starting else begin + first
+                window = held[:, here : here + count]
+                state = run(starting, state, window, values, here, count, record, records[:, rows])
+        return state
+
+    def _compiled(
+        self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
+    ) -> Array:
+        loop = self._loop(starting, 1 if len(state) == 1 else machine.lanes("float64"))
+        times = (self.dt, self.t0)
+        return loop(state, held, values, times=times, first=first, steps=steps, every=every, records=records)
+
+    def _flat(self, x: Array, axes: int, batch: tuple[int, ...]) -> Array:
+        """An array with one batch axis, over all samples; where all share it, a view."""
+        own = x.shape[x.ndim - axes :]
+        if prod(x.shape[: x.ndim - axes]) == 1:
+            return np.broadcast_to(x.reshape(1, *own), (prod(batch), *own))
+        return np.ascontiguousarray(np.broadcast_to(x, (*batch, *own))).reshape(-1, *own)
+
+    def _joined(self, batch: tuple[int, ...]) -> Array:
+        parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else np.empty((prod(batch), 0))
+
+    # ---- tracing
+
+    @cached_property
+    def _parameters(self) -> tuple[parameters.Parameter, ...]:
+        return parameters.parameters(self.model, self.free)
+
+    @cached_property
+    def _past(self) -> tuple[int, ...]:
+        return INTEGRATORS[self.integrator].past(self.robot.nq, self.robot.nv)
+
+    @property
+    def _chosen(self) -> tuple[str, bool, int]:
+        """The formulation of the dynamics that makes for the fewest operations, and how many."""
+        needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
+        key = ("formulation", self.plan.function, *needs.items())
+        if key not in self.robot._kernels:
+            choice = functions.cheapest(self.model, self.plan.function, "auto", **needs)
+            self.robot._kernels[key] = choice.method, choice.sums, len(choice.program.nodes())
+        return self.robot._kernels[key]
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Of the step's inputs: state, (t, dt), held inputs, parameters."""
+        n = self.robot.nq + self.robot.nv + sum(self._past)
+        return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
+
+    def _loop(self, starting: bool, lanes: int) -> TimeLoop:
+        if self._has_functions:
+            return self._own_loop(starting, lanes)
+        plan = self.plan
+        key = ("rollout", self.integrator, starting, lanes, self.free, plan.n_held, plan.rows, plan.gains, plan.project)
+        found = self.robot._kernels.get(key)
+        if found is None:
+            found = self.robot._kernels[key] = self._own_loop(starting, lanes)
+        return found
+
+    @property
+    def _has_functions(self) -> bool:
+        """Whether a user's functions are traced with it, which may depend on anything."""
+        own_law = self.plan.law is not None and self.plan.law is not given.as_given
+        return own_law or bool(self.plan.forces) or bool(self.plan.motion)
+
+    @cached_property
+    def _loops(self) -> dict[Any, TimeLoop]:
+        return {}
+
+    def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
+        if (starting, lanes) not in self._loops:
+            n, _, held, *values = self._sizes
+            layout = Layout(n, held, sum(values), self.robot.nq + self.robot.nv, lanes)
+            what = f"{self.integrator} of {self.robot.name!r}"
+            try:
+                step = self._traced_step(starting)
+            except KernelTooLargeError as error:
+                raise KernelTooLargeError(f"{error}; Robot(model, compiled=False) steps in Python") from None
+            self._loops[starting, lanes] = loop_of(what, step, layout)
+        return self._loops[starting, lanes]
+
+    def _traced_step(self, starting: bool) -> Step:
+        """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
+        if starting not in self._steps:
+            what = f"a step of {self.integrator} of {self.robot.name!r}"
+
+            def run(calls: Calls | None, x: Array, clock: Array, u: Array, *values: Array) -> Array:
+                system = self._traced_system(clock[0].graph, u, *values)
+                return self._step(starting, replace(system, calls=calls), x, *clock)
+
+            if self._is_large(starting):
+                self._steps[starting] = step_of(what, run, self._sizes, self._traced_system)
+            else:
+                self._steps[starting] = Step(program_of(what, partial(run, None), self._sizes))
+        return self._steps[starting]
+
+    @cached_property
+    def _steps(self) -> dict[bool, Step]:
+        return {}
+
+    def _is_large(self, starting: bool) -> bool:
+        found = INTEGRATORS[self.integrator]
+        times = found.start_evaluations if starting and found.start is not None else found.evaluations
+        return times > 1 and times * self._chosen[2] > LARGE
+
+    def _traced_system(self, graph: Any, u: Array, *values: Array) -> System:
+        method, sums, _ = self._chosen
+        model = self.model
+        own = parameters.put(model, self._parameters, values)
+        if not any(p.of_links for p in self._parameters):
+            model = functions.lookup(self.plan.function, method)[0].simplify(model)
+        filled = functions._with_traced_inertias(parameters.put(model, self._parameters, values), graph)
+        return System(self.plan, own, filled, method, sums, u if len(u) else None)
+
+    def _system(self, model: Model, u: Array | None) -> System:
+        """On floats, by the first formulation there is."""
+        return System(self.plan, model, model, held=u)
+
+    def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
+        """One step of one sample; x is q, v and what the integrator remembers."""
+        nq, nv = self.robot.nq, self.robot.nv
+        edges = np.cumsum([nq, nv, *self._past])[:-1]
+        q, v, *past = np.split(x, edges)
+        found = INTEGRATORS[self.integrator]
+        step = found.start if starting and found.start is not None else found.step
+        made = step(system, t, State(q, v, tuple(past)), h)
+        q, v = system.settle(t + h, made.q, made.v)
+        return stack([y for part in (q, v, *made.past) for y in split(part)])
+
+    def _eagerly(
+        self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
+    ) -> Array:
+        """The same steps in Python, sample by sample: to read, to debug, and for robots that cannot be compiled."""
+        out = state.copy()
+        for k, x in enumerate(out):
+            own, row = self._own_model(values[k]), 0
+            for j in range(first, first + steps):
+                u = held[k, j - first] if self.held.shape[-1] else None
+                try:
+                    with np.errstate(all="ignore"):
+                        x = self._step(starting, self._system(own, u), x, self.t0 + j * self.dt, self.dt)
+                except ZeroDivisionError:
+                    x = np.full_like(x, np.nan)
+                if (j + 1) % every == 0:
+                    records[k, row] = x[: records.shape[-1]]
+                    row += 1
+            out[k] = x
+        return out
+
+    def _own_model(self, values: Array) -> Model:
+        """The model of one sample, on floats."""
+        edges = np.cumsum([prod(p.shape) for p in self._parameters])[:-1]
+        return parameters.put(self.model, self._parameters, np.split(values, edges) if self.free else [])
+
+    # ---- joint forces
+
+    def forces_at(self, steps: Array, q: Array, v: Array) -> Array:
+        """The joint forces that act at these steps, (..., T, nv), for states (..., T, nq) and (..., T, nv)."""
+        law, width = self.plan.law, self.held.shape[-1]
+        u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
+        if law is None and not self.plan.motion:
+            return np.zeros(v.shape)
+        if law is given.as_given and not self.plan.motion:
+            return np.broadcast_to(u, v.shape).copy()
+        t = (self.t0 + self.dt * steps)[:, None]
+        values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
+        if not self.robot.compiled:
+            return self._forces_in_python(t[:, 0], q, v, u)
+        return np.asarray(self._forces_kernel(q, v, t, *((u,) if width else ()), *values))
+
+    @cached_property
+    def _forces_kernel(self) -> Kernel:
+        width, nv = self.held.shape[-1], self.robot.nv
+        shapes = [(self.robot.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
+
+        def run(q: Array, v: Array, t: Array, *rest: Array) -> Array:
+            u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
+            return self._traced_system(t[0].graph, u, *values).joint_forces(t[0], q, v)
+
+        names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
+        return kernel_of(f"the joint forces of {self.robot.name!r}", run, names, shapes, (nv,))
+
+    def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
+        out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]
+        u, values = np.broadcast_to(u, (*v.shape[:-1], width)), self._joined(batch)
+        for k in np.ndindex(v.shape[:-1]):
+            own = self._own_model(values[np.ravel_multi_index(k[:-1], batch) if batch else 0])
+            out[k] = self._system(own, u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])
+        return out

@@ -1,0 +1,282 @@
+"""What integrators ask of a robot: accelerations under its controls and forces, and how its coordinates move.
+
+A `Plan` says what is simulated: the model, the law of the joint forces u(t, q, v), external forces f(t, q, v), freedoms
+with prescribed motion, how constraints are kept. `Plan.system(model, u)` is that at one instant of tracing or on floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot import functions
+from qddot.algorithms import classical, derivatives, differentiated, loops
+from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.coriolis import coriolis_matrix
+from qddot.algorithms.newton_euler import gravity_force
+from qddot.algorithms.passive import passive_forces
+from qddot.blocks import Inverse, Matrix, Vector
+from qddot.dual import Dual
+from qddot.errors import InputError
+from qddot.joints import Free, Joint, Planar, Spherical
+from qddot.model import Model
+from qddot.regroup import with_sums_of_angles
+from qddot.rotation import cross
+from qddot.scalars import Scalar, split, stack
+from qddot.simulation.forces import ExternalForce
+from qddot.spatial import ad, ad_T, force, motion
+
+Array = NDArray[Any]
+Law = Callable[..., Any]
+BAUMGARTE = (100.0, 20.0)  # k_p, k_d: an opened loop closes critically damped in some tenths of a second
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated, apart from numbers that may differ from sample to sample."""
+
+    law: Law | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
+    n_held: int = 0
+    forces: tuple[Law, ...] = ()
+    motion: Mapping[int, Law] | None = None  # freedom -> q(t) of a joint of one freedom
+    rows: tuple[int, ...] = ()  # of the constraints
+    gains: tuple[float, float] | None = None
+    project: bool = False
+
+    @property
+    def function(self) -> str:
+        """The name of the dynamics that are integrated."""
+        name = "constrained_forward_dynamics" if self.rows else "hybrid_dynamics" if self.motion else "forward_dynamics"
+        with_forces = self.forces or (self.rows and self.gains)
+        return f"{name}_with_forces" if with_forces else name
+
+    @property
+    def needs(self) -> dict[str, Any]:
+        """What else that function is made for."""
+        return {"rows": self.rows} if self.rows else {"prescribed": tuple(self.motion)} if self.motion else {}
+
+
+@dataclass(frozen=True)
+class System:
+    """A robot in motion. `dynamics` is the model whose forward dynamics are computed; `model` that of its file."""
+
+    plan: Plan
+    model: Model
+    dynamics: Model
+    method: str = "auto"
+    sums: bool = False
+    held: Array | None = None
+    calls: Callable[..., Any] | None = None  # while a step is traced whose functions are to be code of their own
+
+    # ---- how coordinates move
+
+    def together(self, q: Array, v: Array) -> Array:
+        """y = (q, v)."""
+        return np.concatenate([q, v])
+
+    def apart(self, y: Array) -> tuple[Array, Array]:
+        """q, its quaternions made unit, and v."""
+        return self.normalize(y[: self.model.nq]), y[self.model.nq :]
+
+    def flow(self, t: Scalar, y: Array) -> Array:
+        """ẏ = (q̇, v̇)."""
+        q, v = y[: self.model.nq], y[self.model.nq :]
+        return self.together(self.rate(q, v), self.derivative(t, q, v))
+
+    def rate(self, q: Array, v: Array) -> Array:
+        """q̇ when the robot moves with v."""
+        x, u = self.model.coordinates(q), self.model.velocities(v)
+        return self._gather(lambda i: self.model.joint[i].rate(x[i], u[i]))
+
+    def move(self, q: Array, step: Array) -> Array:
+        """q ⊕ ξ: along the joints' own exponentials."""
+        x, u = self.model.coordinates(q), self.model.velocities(step)
+        return self._gather(lambda i: self.model.joint[i].integrate(x[i], u[i]))
+
+    def normalize(self, q: Array) -> Array:
+        """Quaternions made unit."""
+        x = self.model.coordinates(q)
+        return self._gather(lambda i: self.model.joint[i].normalize(x[i]))
+
+    def bracket(self, x: Array, y: Array) -> Array:
+        """[x, y] = ad_x y, joint by joint; zero where velocities are rates."""
+        a, b = self.model.velocities(x), self.model.velocities(y)
+        return self._gather(lambda i: _bracket(self.model.joint[i], a[i], b[i]))
+
+    def dual_bracket(self, x: Array, p: Array) -> Array:
+        """ad_xᵀ p."""
+        a, b = self.model.velocities(x), self.model.velocities(p)
+        return self._gather(lambda i: _dual_bracket(self.model.joint[i], a[i], b[i]))
+
+    @cached_property
+    def has_brackets(self) -> bool:
+        """Whether some joint moves on a group that does not commute."""
+        return any(isinstance(j, Free | Spherical | Planar) for j in self.model.joint)
+
+    def _gather(self, values: Callable[[int], Sequence[Scalar]]) -> Array:
+        own = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
+        return stack([x for i in own for x in values(i)])
+
+    # ---- how it accelerates
+
+    def applied(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array | None]:
+        """Joint forces by the law, and external forces, (n_links, 6) in body frames."""
+        tau = np.zeros(self.model.nv)
+        if self.plan.law is not None:
+            held = () if self.held is None else (self.held,)
+            tau = _called("controls", self.plan.law, (self.model.nv,), t, q, v, *held)
+        shape = (self.model.n_links, 6)
+        pushes = [_called("forces", f, shape, t, q, v, model=self.model) for f in self.plan.forces]
+        return tau, sum(pushes[1:], pushes[0]) if pushes else None
+
+    def call(self, function: Law, *args: Any) -> Array:
+        """function(system, *args), which may become a function of the compiled code that is called here."""
+        return function(self, *args) if self.calls is None else self.calls(function, *args)
+
+    def derivative(self, t: Scalar, q: Array, v: Array) -> Array:
+        """v̇."""
+        return self.call(_derivative, t, q, v)
+
+    def accelerations(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
+        """v̇ and the joint forces that act; of prescribed freedoms those that their motion takes."""
+        tau, f_ext = self.applied(t, q, v)
+        plan, nv = self.plan, self.model.nv
+        algorithm = functions.lookup(plan.function, self.method)[2]
+        dynamics = with_sums_of_angles(self.dynamics, q) if self.sums else self.dynamics
+        if plan.rows:
+            gains = None if plan.gains is None else np.array(plan.gains)
+            return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
+        if plan.motion:
+            a = stack([self._motion(k, t)[2] if k in plan.motion else 0.0 for k in range(nv)])
+            both = algorithm(dynamics, q, v, a, tau, f_ext, prescribed=tuple(plan.motion))
+            return both[0], both[1]
+        return algorithm(dynamics, q, v, tau, f_ext), tau
+
+    def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
+        """The joint forces that act."""
+        return self.accelerations(t, q, v)[1] if self.plan.motion else self.applied(t, q, v)[0]
+
+    def settle(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
+        """What a step has left undone: prescribed freedoms where their motion is, constraints projected."""
+        if self.plan.motion:
+            place = {self._place(k): k for k in self.plan.motion}
+            q = stack([self._motion(place[j], t)[0] if j in place else x for j, x in enumerate(split(q))])
+            v = stack([self._motion(k, t)[1] if k in self.plan.motion else x for k, x in enumerate(split(v))])
+        return self._projected(q, v) if self.plan.project else (q, v)
+
+    def _place(self, freedom: int) -> int:
+        slots = (s for i, s in enumerate(self.model.slots) if i and self.model.mimic[i] is None)
+        return next(s.q.start for s in slots if s.v.start == freedom)
+
+    def _motion(self, freedom: int, t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """q, q̇ and q̈ of a prescribed freedom, by dual numbers of dual numbers."""
+        assert self.plan.motion is not None
+        x = _called("prescribed", self.plan.motion[freedom], (), Dual(Dual(t, 1.0), Dual(1.0, 0.0))).item()
+        x = x if isinstance(x, Dual) else Dual(x)
+        (q, v), (_, a) = _parts(x.value), _parts(x.slope)
+        return q, v, a
+
+    def _projected(self, q: Array, v: Array) -> tuple[Array, Array]:
+        """One step of Newton's method toward φ(q) = 0, and the velocity's part that keeps it: nearest in the metric M."""
+        phi = split(loops.residual(self.model, q))
+        q = self.move(q, -1.0 * self._onto(q, lambda A: [phi[r] for r in self.plan.rows]))
+        return q, v - self._onto(q, lambda A: [a.dot(split(v)) for a in A])
+
+    def _onto(self, q: Array, off: Callable[[list[Vector]], list[Scalar]]) -> Array:
+        """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off."""
+        rows = loops.jacobian_rows(self.model, q)
+        A = [Vector(rows[r]) for r in self.plan.rows]
+        M = Inverse(Matrix(Vector(split(row)) for row in mass_matrix(self.model, q)))
+        pushed = [M @ a for a in A]
+        lam = Inverse(Matrix(Vector(a.dot(x) for x in pushed) for a in A)) @ off(A)
+        return stack([Vector(column).dot(lam) for column in zip(*pushed, strict=True)])
+
+    # ---- for implicit steps
+
+    def mass_matrix(self, q: Array) -> Array:
+        """M(q)."""
+        return mass_matrix(self.dynamics, q)
+
+    def momentum_balance(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
+        """M, and ∂L/∂q with all other forces in it: Cᵀv - gravity - ad_vᵀ M v + passive + tau + Jᵀf_ext."""
+        model = self.dynamics
+        M, C = mass_matrix(model, q), coriolis_matrix(model, q, v)
+        f = C.T @ v - gravity_force(model, q) + passive_forces(model, q, v)
+        f = f - self.dual_bracket(v, M @ v) if self.has_brackets else f
+        tau, f_ext = self.applied(t, q, v)
+        return M, f + self._joint_forces(q, tau, f_ext)
+
+    def linearized(self, t: Scalar, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
+        """M, and the slopes by q, in the tangent space, and by v of M a + bias - passive - tau - Jᵀf_ext."""
+        by_q, by_v, M = derivatives.inverse_dynamics_derivatives(self.dynamics, q, v, a)
+        if self.plan.law is None and not self.plan.forces:
+            return M, by_q, by_v
+
+        def pushed(model: Model, q: Array, v: Array) -> Array:
+            return self._joint_forces(q, *self.applied(t, q, v))
+
+        slopes = [differentiated.by(pushed, self.model, (q, v), which) for which in (0, 1)]
+        return M, by_q - slopes[0], by_v - slopes[1]
+
+    def _joint_forces(self, q: Array, tau: Array, f_ext: Array | None) -> Array:
+        """tau + Jᵀ f_ext."""
+        if f_ext is None:
+            return tau
+        still, weightless = np.zeros(self.model.nv), replace(self.model, gravity=(0.0, 0.0, 0.0))
+        return tau - classical.rigid_body_forces(weightless, q, still, still, f_ext)
+
+
+def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:
+    return system.accelerations(t, q, v)[0]
+
+
+def _parts(x: Any) -> tuple[Scalar, Scalar]:
+    return (x.value, x.slope) if isinstance(x, Dual) else (x, 0.0)
+
+
+def _called(what: str, function: Law, shape: tuple[int, ...], *args: Any, model: Model | None = None) -> Array:
+    """A user's function, with errors that say what such a function must be like.
+
+    A force of `simulation.forces` sees the sample's own numbers of the model.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        own = partial(function.at, model) if isinstance(function, ExternalForce) and model is not None else function
+        result = np.asarray(own(*args))
+    except (TypeError, AttributeError) as error:
+        raise InputError(
+            f"{what}: the function {name!r} cannot be traced: {error}. It is run once, on values that are not known yet: "
+            f"write it with arithmetic and the functions of qddot.scalars (sin, cos, sqrt, less, where)"
+        ) from error
+    if result.shape != shape:
+        raise InputError(f"{what}: the function {name!r} gives an array of shape {result.shape}; it must be {shape}")
+    if result.dtype.kind not in "fiuO":
+        raise InputError(f"{what}: the function {name!r} gives {result.dtype}; it must give real numbers")
+    return result if result.dtype == object else result.astype(float)
+
+
+def _bracket(joint: Joint, x: Vector, y: Vector) -> Sequence[Scalar]:
+    match joint:
+        case Spherical():
+            return cross((x[0], x[1], x[2]), (y[0], y[1], y[2]))
+        case Free():
+            return ad(motion(x), motion(y)).components
+        case Planar():
+            return (x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], 0.0)
+    return [0.0] * len(x)
+
+
+def _dual_bracket(joint: Joint, x: Vector, p: Vector) -> Sequence[Scalar]:
+    match joint:
+        case Spherical():
+            return cross((p[0], p[1], p[2]), (x[0], x[1], x[2]))
+        case Free():
+            return ad_T(motion(x), force(p)).components
+        case Planar():
+            return (x[2] * p[1], -x[2] * p[0], x[1] * p[0] - x[0] * p[1])
+    return [0.0] * len(x)

@@ -1,0 +1,162 @@
+"""Functions of time and state into compiled code: a step into a loop over time, anything else into a kernel.
+
+What is compiled is known by its traced operations, not by its source: a user's function may depend on anything outside of
+it. So it is traced each time, and compiled only if nobody has compiled the same operations before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qddot.compiler import machine
+from qddot.compiler.cache import default_cache
+from qddot.compiler.kernel import Info, Kernel, Shape
+from qddot.compiler.machine import Code
+from qddot.compiler.time_loop import TimeLoop
+from qddot.errors import KernelTooLargeError
+from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _pack, _source, _unpack
+
+if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
+    from qddot.compiler.expr import Graph
+    from qddot.compiler.program import Program
+    from qddot.compiler.rollout import Layout, Step
+
+Run = Callable[..., Any]
+
+KEPT = 64  # pieces of compiled code in memory; older ones may still be on disk
+_loops: dict[str, TimeLoop] = {}
+_kernels: dict[str, Kernel] = {}
+
+
+def _keep(kept: dict[str, Any], key: str, code: Any) -> Any:
+    """Remembers the newest: a law whose numbers change from call to call would fill the memory otherwise."""
+    while len(kept) >= KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = code
+    return code
+
+
+def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
+    """The fused straight-line program of a function of vectors."""
+    from qddot.compiler.expr import trace
+    from qddot.compiler.fuse import fused
+    from qddot.compiler.program import straight_line
+
+    graph, outputs, _ = trace(run, sizes)
+    program = fused(straight_line(graph, outputs, sum(sizes)))
+    count = len(program.nodes())
+    if count > MOST_INSTRUCTIONS:
+        raise KernelTooLargeError(f"{what} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}")
+    return program
+
+
+class Calls:
+    """The functions that a step calls while it is traced: each is traced once, and its results are inputs of the step."""
+
+    def __init__(self, what: str, graph: Graph, n_inputs: int, shared: Sequence[int], system: Callable[..., Any]) -> None:
+        self.what, self.graph, self.n_inputs = what, graph, n_inputs
+        self.shared, self.system = list(shared), system  # sizes of held inputs and parameters; a system made of them
+        self.functions: dict[Run, tuple[int, Program, Shape]] = {}
+        self.made: list[tuple[int, list[int]]] = []  # function and argument nodes
+
+    def __call__(self, function: Run, *args: Any) -> Any:
+        """What function(system, *args) will give."""
+        arrays = [np.asarray(x, dtype=object) for x in args]
+        if function not in self.functions:
+            self.functions[function] = self._traced(function, [a.shape for a in arrays])
+        number, program, shape = self.functions[function]
+        self.made.append((number, [self.graph.node_of(x) for a in arrays for x in a.reshape(-1)]))
+        first, count = self.n_inputs, len(program.outputs)
+        self.n_inputs += count
+        return self.graph.inputs(count, first).reshape(shape)
+
+    def _traced(self, function: Run, shapes: Sequence[Shape]) -> tuple[int, Program, Shape]:
+        found: list[Shape] = []
+
+        def run(*vectors: Any) -> Any:
+            given = [x.reshape(s) if s else x[0] for x, s in zip(vectors, shapes, strict=False)]
+            result = np.asarray(function(self.system(vectors[0][0].graph, *vectors[len(shapes) :]), *given), dtype=object)
+            found.append(result.shape)
+            return result.reshape(-1)
+
+        program = program_of(self.what, run, [*(prod(s) for s in shapes), *self.shared])
+        return len(self.functions), program, found[0]
+
+
+def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any]) -> Step:
+    """A step whose calls are functions of their own: run(calls, state, clock, held, *parameters) gives the next state."""
+    from qddot.compiler.expr import trace
+    from qddot.compiler.fuse import fused
+    from qddot.compiler.program import straight_line
+    from qddot.compiler.rollout import Call, Step
+
+    made: list[Calls] = []
+
+    def whole(*vectors: Any) -> Any:
+        made.append(Calls(what, vectors[0][0].graph, sum(sizes), sizes[2:], system))
+        return run(made[0], *vectors)
+
+    graph, outputs, _ = trace(whole, sizes)
+    calls, n = made[0], made[0].n_inputs
+    arguments = [Call(f, fused(straight_line(graph, nodes, n))) for f, nodes in calls.made]
+    functions = sorted(calls.functions.values(), key=lambda x: x[0])
+    return Step(fused(straight_line(graph, outputs, n)), tuple(arguments), tuple(p for _, p, _ in functions))
+
+
+def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
+    """The loop over time around one step."""
+    from qddot.compiler import rollout
+
+    key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
+    if key in _loops:
+        return _loops[key]
+    stored = _unpack(default_cache().get(key))
+    if stored is None:
+        count = sum(len(p.nodes()) for p in step.programs())
+        with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
+            text, layout = rollout.render(step, layout)
+            stored = {"group": layout.group, "scratch": layout.scratch}, machine.compile_object(text)
+        default_cache().put(key, _pack(*stored))
+    facts, data = stored
+    loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
+    return loop
+
+
+def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
+    """A kernel with batches, as those of a robot's functions."""
+    from qddot.compiler import llvm
+
+    begin = time.perf_counter()
+    program = program_of(what, run, [prod(s) for s in inputs])
+    lanes, count = machine.lanes("float64"), len(program.nodes())
+    key = _key("kernel", [program], (what, names, inputs, output, lanes))
+    if key in _kernels:
+        return _kernels[key]
+    data, cached = default_cache().get(key), True
+    if data is None:
+        text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
+        data, cached = machine.compile_object(text), False
+        default_cache().put(key, data)
+    seconds, ops = time.perf_counter() - begin, program.count()
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached)
+    kernel: Kernel = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
+    _keep(_kernels, key, kernel)
+    return kernel
+
+
+def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
+    """Everything that the code depends on."""
+    digest = hashlib.sha256(repr((kind, shape, machine.cpu(), _source())).encode())
+    for program in programs:
+        graph = program.graph
+        used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
+        leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
+        known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
+        digest.update(repr((program.n_inputs, program.outputs, used, known)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,81 @@
+"""A robot in the browser: `qddot view FILE`, `trajectory.show()`, `trajectory.save_html(...)`. Needs the extra `[view]`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qddot.errors import InputError, RecordingError, extra
+
+if TYPE_CHECKING:
+    from qddot.viewer.app import Viewer
+
+__all__ = ["save_html", "show"]
+
+
+def show(
+    robot: Any,
+    trajectory: Any = None,
+    *,
+    q: Any = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    browser: bool = True,
+    block: bool | None = None,
+) -> Viewer:
+    """Opens the viewer. `block` waits until Ctrl-C; None: in a script, and not where one goes on typing."""
+    from qddot.viewer.app import Viewer
+
+    viewer = Viewer(robot, trajectory, q=q, host=host, port=port)
+    for note in viewer.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if browser:
+        webbrowser.open(viewer.url)
+    if block is None:
+        block = not (hasattr(sys, "ps1") or "IPython" in sys.modules)
+    print(f"{robot.name} is shown at {viewer.url}" + ("; Ctrl-C ends it" if block else ""), file=sys.stderr)
+    if block:
+        viewer.wait()
+    return viewer
+
+
+def save_html(trajectory: Any, path: str | os.PathLike[str], *, frames_a_second: float = 30.0, layers: Any = ()) -> Path:
+    """Writes a page that needs nothing else: the motion at so many frames a second, with the `layers` named shown."""
+    viser = extra("viser", "view", "a page of a trajectory")
+    from qddot.viewer.app import silent
+    from qddot.viewer.scene import LAYERS, Scene, some_of
+
+    if trajectory.batch:
+        raise InputError(f"a page shows one simulation, and this is a batch of {trajectory.batch}: take .sample(k)")
+    if unknown := [name for name in layers if name not in LAYERS]:
+        raise InputError(f"layer {unknown[0]!r} is not known; take some of {', '.join(LAYERS)}")
+    count = max(2, round((trajectory.t[-1] - trajectory.t[0]) * frames_a_second) + 1)
+    times = np.linspace(trajectory.t[0], trajectory.t[-1], count)
+    frames = trajectory.resampled(times)
+    with silent():
+        server = viser.ViserServer(host="127.0.0.1", port=8080, verbose=False)
+    try:
+        scene = Scene(server, trajectory.robot, some_of(trajectory.q))
+        for name in layers:
+            scene.show_layer(name, True)
+        recorder = server.get_scene_serializer()
+        forces = frames.channels.get("f_ext")
+        for k in range(count):
+            tau = None if frames.tau is None else frames.tau[k]
+            scene.place(frames.q[k], tau, None if forces is None else forces[k])
+            recorder.insert_sleep(float(times[1] - times[0]))
+        page = recorder.as_html()
+    finally:
+        with silent():
+            server.stop()
+    file = Path(path)
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RecordingError(f"{file}: it cannot be written: {error.strerror or error}") from None
+    return file
