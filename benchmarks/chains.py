@@ -8,27 +8,32 @@ import argparse
 import resource
 import statistics
 import time
+from math import prod
 
 import numpy as np
 
 import qddot
+from qddot.functions import FUNCTIONS
 from qddot.kernels import build
 
 LENGTHS = (10, 30, 60, 100, 200, 300, 1000, 3000, 10_000)
 MOST_UNROLLED = 300
-NUMBERS = 2**19  # in a batch of v: every length has as many
+MOST_UNROLLED_MATRIX = 30  # one of 100 takes a minute and a half to compile
+NUMBERS = 2**19  # in the results of a batch: every length has as many, but for a few states of many numbers
 ROUNDS = 7
 
 
 def kernel(model, function, form, lanes):
+    needs = {"frame": model.link_names[-1]} if "frame" in FUNCTIONS[function].needs else {}
     begin = time.perf_counter()
-    made = build(model, function, "auto", "float64", lanes, form=form)
+    made = build(model, function, "auto", "float64", lanes, form=form, **needs)
     return made, time.perf_counter() - begin
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chains", description=__doc__)
     parser.add_argument("--lengths", type=lambda text: [int(x) for x in text.split(",")], default=LENGTHS)
+    parser.add_argument("--functions", type=lambda text: text.split(","), default=("inverse_dynamics", "forward_dynamics"))
     chosen = parser.parse_args()
     qddot.set_num_threads(1)
     print(
@@ -37,17 +42,20 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for n in chosen.lengths:
         model, rng = qddot.chain(n, rng=0).model, np.random.default_rng(0)
-        count = max(16, min(4096, NUMBERS // n // 8 * 8))
-        q = rng.uniform(-1.0, 1.0, (count, n))
-        v, x = rng.standard_normal((2, count, n))
-        for function in ("inverse_dynamics", "forward_dynamics"):
-            forms = ("rolled", "unrolled") if n <= MOST_UNROLLED else ("rolled",)
+        for function in chosen.functions:
+            shape = FUNCTIONS[function].output(model)
+            count = max(16, min(4096, NUMBERS // max(n, prod(shape)) // 8 * 8))
+            q = rng.uniform(-1.0, 1.0, (count, n))
+            v, x = rng.standard_normal((2, count, n))
+            arrays = [{"q": q, "v": v}.get(name, x) for name in FUNCTIONS[function].inputs]
+            most = MOST_UNROLLED if len(shape) < 2 or shape[-2] < n else MOST_UNROLLED_MATRIX
+            forms = ("rolled", "unrolled") if n <= most else ("rolled",)
             kernels = {(form, lanes): kernel(model, function, form, lanes) for form in forms for lanes in (None, 1)}
-            times, out = {key: [] for key in kernels}, np.empty((count, n))
+            times, out = {key: [] for key in kernels}, np.empty((count, *shape))
             for _ in range(ROUNDS):
                 for key, (k, _) in kernels.items():
                     begin = time.perf_counter()
-                    k(q, v, x, out=out)
+                    k(*arrays, out=out)
                     times[key].append((time.perf_counter() - begin) / count)
             for form in forms:
                 k, seconds = kernels[form, None]

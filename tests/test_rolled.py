@@ -53,7 +53,8 @@ RECURSIONS = {
     "regressor": ("newton_euler",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
-SMALL = 4  # links: enough for branches; three where every column repeats a long recursion
+SMALL = 4  # links: enough for branches; two where every column repeats a long recursion
+LONG_RECURSIONS = ("forward_dynamics_derivatives", "hybrid_dynamics_derivatives")
 
 
 def inputs_of(model, name, rng=0, count=None):
@@ -96,7 +97,7 @@ def agree(model, name, method, regroup=True):
 @pytest.mark.parametrize(("name", "method"), CASES)
 @pytest.mark.parametrize("kind", MOVING)
 def test_every_recursion_on_every_kind_of_joint(kind, name, method):
-    n = SMALL - (name in ("forward_dynamics_derivatives", "hybrid_dynamics_derivatives"))
+    n = 2 if name in LONG_RECURSIONS else SMALL
     agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method)
 
 
@@ -110,12 +111,14 @@ def test_every_recursion_on_every_kind_of_joint(kind, name, method):
 @settings(max_examples=40, deadline=None)
 def test_any_tree(seed, n, case, order, regroup):
     """Branches, several roots, free joints in the middle, any numbering."""
-    n = min(n, SMALL) if case[0].endswith("derivatives") else n
+    n = min(n, 3 if case[0] in LONG_RECURSIONS else SMALL) if case[0].endswith("derivatives") else n
     agree(random_tree(n, rng=seed, kinds=MOVING, order=order).model(), *case, regroup=regroup)
 
 
-@pytest.mark.parametrize("name", RECURSIONS)
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "float64") for name in RECURSIONS] + [(x, "float32") for x in RECURSIONS if x not in LONG_RECURSIONS],
+)
 def test_kernels_of_both_forms(name, dtype):
     kinds = ("free", "revolute", "prismatic")
     robot = qddot.Robot(random_tree(3 if name.endswith("derivatives") else 6, rng=1, kinds=kinds).model())
@@ -201,6 +204,26 @@ def test_what_cannot_be_rolled_says_why(name, extra, why):
     robot = qddot.chain(5)
     with pytest.raises(NotRollableError, match=f"{name} of 'chain5' cannot be rolled: .*({why}).*form='unrolled'"):
         robot.kernel(name, form="rolled", **extra)
+
+
+def test_every_function_of_trees_is_rolled_but_three():
+    left = {"convective_inertia_matrix", "forward_dynamics_inertia_derivatives", "operational_space_inverse_inertia"}
+    assert left == {name for name in FUNCTIONS if name not in RECURSIONS}
+    for name in left:
+        with pytest.raises(NotRollableError):
+            functions.cheapest_rolled(qddot.chain(3).model, name, "auto", **needs_only(name, {"frame": "link2"}))
+
+
+def test_matrices_of_long_chains_are_rolled_and_right():
+    robot = qddot.chain(200, rng=0)
+    q, v, a = inputs_of(robot.model, "inverse_dynamics", count=9)
+    M = robot.mass_matrix(q)
+    assert robot.kernel("mass_matrix").info.form == "rolled"
+    assert np.array_equal(M, np.swapaxes(M, -1, -2))
+    forces = robot.inverse_dynamics(q, v, a) - robot.bias_force(q, v)
+    close(np.einsum("nij,nj->ni", M, a), forces, "inverse_dynamics")
+    W = robot.kernel("mass_matrix_inverse", form="auto")
+    assert (W.info.form, W.info.method) == ("rolled", "articulated_body")
 
 
 def test_coupled_joints_and_free_parameters_are_not_rolled():

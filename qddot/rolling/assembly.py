@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -18,49 +17,11 @@ from qddot.errors import NotRollableError
 from qddot.model import Model
 from qddot.rolling.one_of_each import OneOfEach
 from qddot.rolling.record import Key, Recorder
+from qddot.rolling.turns import Turn, turns_of
 
 _FREE = frozenset({"const", "input", "column", "unit"})  # at hand everywhere
 # areas of memory; all rows have the last in common
 _FOR_GOOD, _OUTWARD, _INWARD, _COMMON = range(4)
-
-
-@dataclass
-class _Turn:
-    """Loops that can be one, because they go the same way and what one leaves the next does not miss."""
-
-    backward: bool
-    loops: list[int]
-    own_set: set[int]
-    own_read: set[int]
-    parent_set: set[int]
-    parent_read: set[int]
-    climbs: bool = False
-    group: int = 0
-
-    def takes(self, other: _Turn) -> bool:
-        if self.climbs or other.climbs or self.group != other.group:
-            return False
-        if self.own_set & other.own_read or not (self.backward == other.backward or self.is_local or other.is_local):
-            return False
-        if other.backward if self.is_local else self.backward:
-            late = self.own_set & other.parent_read  # a parent has its turn after its children
-            return not late and not other.parent_set & (self.own_read | self.parent_read | self.parent_set)
-        return not (self.parent_set or other.parent_set or self.parent_read & other.own_set)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it has to do with no parents, so that it can go either way."""
-        return not (self.parent_set or self.parent_read)
-
-    def add(self, other: _Turn) -> None:
-        self.backward = other.backward if self.is_local else self.backward
-        self.loops += other.loops
-        for mine, others in zip(self.sets, other.sets, strict=True):
-            mine |= others
-
-    @property
-    def sets(self) -> tuple[set[int], ...]:
-        return self.own_set, self.own_read, self.parent_set, self.parent_read
 
 
 class Assembly:
@@ -80,7 +41,7 @@ class Assembly:
             base += prod(axes(model))
         self.output = output
         self.clears = bool(output.of_links) and len(rows) < len(model.parent)
-        self.turns = self._turns()
+        self.turns = turns_of(recorder)
         self.owner: dict[int, tuple[int, int]] = {}
         for t, turn in enumerate(self.turns):
             for k in turn.loops:
@@ -98,24 +59,6 @@ class Assembly:
         self.matrix: dict[int, int] = {}  # where in the outputs a matrix begins
         self.common: dict[int, int] = {}  # node: slot, of what one link or the world computes and others use
         self.out: dict[tuple[int, int], list[tuple[int, Place]]] = {}
-
-    def _turns(self) -> list[_Turn]:
-        turns: list[_Turn] = []
-        for k, loop in enumerate(self.recorder.loops):
-            turn = _Turn(loop.backward, [k], set(), set(), set(), set(), loop.climbs, loop.group)
-            for stores in loop.stores.values():
-                for where, index in stores:
-                    (turn.own_set if where == "own" else turn.parent_set).add(index)
-            for begin, end in loop.span.values():
-                for node in range(begin, end):
-                    if self.graph.ops[node] == "cell":
-                        where, index, _ = self.graph.args[node]
-                        (turn.own_read if where == "own" else turn.parent_read).add(index)
-            if turns and k not in self.recorder.breaks and turns[-1].takes(turn):
-                turns[-1].add(turn)
-            else:
-                turns.append(turn)
-        return turns
 
     def _area(self, index: int) -> int:
         """Where a quantity is kept: for good, or only while links outward or inward of one another take their turns."""
@@ -200,7 +143,7 @@ class Assembly:
         segments = tuple(self._segment(t, i, self._roots(t, i)) for i in self.links)
         return Sweep(self.turns[t].backward, segments) if any(s.targets for s in segments) else None
 
-    def _can_be_finished(self, turn: _Turn) -> bool:
+    def _can_be_finished(self, turn: Turn) -> bool:
         """Whether a link may go on when its last turn is over: nobody waits for it, and it waits for no sum."""
         return not (turn.backward or turn.climbs or len(self.recorder.loops) in self.recorder.breaks)
 
