@@ -19,7 +19,7 @@ from qddot.compiler.fuse import fused
 from qddot.compiler.ops import OPS
 from qddot.compiler.ops import fused as exact_fma
 from qddot.compiler.program import straight_line
-from qddot.compiler.rolled import Place, Rolled, Segment, Sweep
+from qddot.compiler.rolled import Climb, Columns, Place, Rolled, Segment, Sweep
 from qddot.compiler.rules import RULES
 from qddot.robots.generators import random_tree
 
@@ -142,12 +142,13 @@ def test_fusing_takes_products_into_sums():
     assert len(fused(straight_line(graph, outputs, 3)).nodes()) == 2
 
 
+def segment(function, sources, targets):
+    graph, outputs, _ = trace(function, [len(sources)])
+    return Segment(straight_line(graph, outputs, len(sources)), tuple(sources), tuple(targets))
+
+
 def test_loops_loads_and_stores():
     """A rolled weighted sum, each row adding its own term to what its parent has: what rolled code is made of."""
-
-    def segment(function, sources, targets):
-        graph, outputs, _ = trace(function, [len(sources)])
-        return Segment(straight_line(graph, outputs, len(sources)), tuple(sources), tuple(targets))
 
     zero = segment(lambda x: np.array([0.0 * x[0]]), [Place("input", 0)], [Place("own", 0)])
     term = segment(
@@ -156,6 +157,7 @@ def test_loops_loads_and_stores():
         [Place("own", 0), Place("output", 0)],
     )
     program = Rolled(
+        names=["world", "a", "b", "c"],
         n_inputs=3,
         n_outputs=3,
         slots=[1],
@@ -164,12 +166,39 @@ def test_loops_loads_and_stores():
         parent=[0, 0, 1, 2],
         starts=[[0, 0, 1, 2]],
         constants=[(), (1.0,), (2.0,), (3.0,)],
-        first=zero,
-        sweeps=(Sweep(False, (term,)),),
+        steps=(zero, Sweep(False, (term,))),
     )
     assert rolled.run(program, [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
     assert rolled.run(rolled.fused(program), [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
     assert program.count()["mul"] == 3
+
+
+def test_climbs_and_columns():
+    """What columns pass through on the way to the base, and steps that are repeated for each of them."""
+
+    factor, own, passed, out = Place("constant", 0), Place("own", 0), Place("parent", 0), Place("output", 0, 0, 4)
+    start = segment(lambda x: np.array([x[0], x[0]]), [factor], [passed, out])
+    way = segment(
+        lambda x: np.array([x[0] * x[1], x[0] * x[1]]), [Place("constant", 0), own], [passed, Place("output", 0, 0, 4)]
+    )
+    unit = segment(lambda x: x * 1.0, [Place("unit", -1)], [Place("output", 16, 0, 4)])
+    program = Rolled(
+        names=["world", "a", "b", "c"],
+        n_inputs=0,
+        n_outputs=32,
+        slots=[1],
+        shelf=[range(4)],
+        kind=[0] * 4,
+        parent=[0, 0, 1, 1],
+        starts=[[0, 1, 2, 3]],
+        constants=[(), (2.0,), (3.0,), (5.0,)],
+        steps=(Climb([1, 2, 3], [0, 0, 0], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
+        clears=True,
+    )
+    found = np.reshape(rolled.run(rolled.fused(program), []), (2, 4, 4))
+    assert found[0, :3, 1:].tolist() == [[2.0, 0.0, 0.0], [6.0, 3.0, 0.0], [10.0, 0.0, 5.0]]
+    assert found[1, :3, 1:].tolist() == np.eye(3).tolist()
+    assert program.count()["mul"] == 2
 
 
 def test_every_operation_has_a_slope_that_is_right():

@@ -1,5 +1,7 @@
 """Rolled code: the same numbers as straight-line code, for every recursion, every kind of joint and any tree."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,8 +14,10 @@ from qddot.compiler import interp, rolled
 from qddot.compiler.fuse import fused
 from qddot.errors import NotRollableError
 from qddot.functions import FUNCTIONS
+from qddot.model import Frame
 from qddot.robots.generators import random_tree
 from qddot.rolling.assembly import shelves
+from qddot.spatial import constant_transform
 
 # The same operations but for constants that straight-line code folds into others: a few units in the last place, times
 # the condition of M where it is divided by.
@@ -289,3 +293,14 @@ def test_ten_thousand_links():
     back = robot.forward_dynamics(q, v, tau)
     # accelerations of such a chain are ill-conditioned: what is right is that the same forces come out
     assert np.max(np.abs(robot.inverse_dynamics(q, v, back) - tau)) <= 1e-6 * np.max(np.abs(tau))
+
+
+@pytest.mark.parametrize("name", ["pose", "velocity", "acceleration", "jacobian", "jacobian_derivative"])
+@pytest.mark.parametrize("link", [0, 2, 7])
+def test_frames_away_from_their_links(name, link):
+    model = random_tree(7, rng=5).model()
+    placement = constant_transform(((0.0, -1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)), (0.1, -0.2, 0.3))
+    model = dataclasses.replace(model, frames=(Frame("tool", link, placement),))
+    loops, line = (f(model, name, "auto", frame="tool") for f in (functions.rolled, functions.traced))
+    x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
+    close(rolled.run(loops, x), interp.run(line, x), name)
