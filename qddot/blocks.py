@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 
 from qddot.rotation import Mat, mat_sub, outer, symmetric
-from qddot.scalars import Scalar
+from qddot.scalars import Scalar, less, sqrt, where
 from qddot.spatial import (
     Ad,
     Ad_inv,
@@ -201,3 +201,35 @@ def without(G: ArticulatedInertia, U: Forces, Psi: Inverse) -> ArticulatedInerti
 
 def _drop(A: Mat, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> Mat:
     return mat_sub(A, outer(a, b))
+
+
+def as_forces(S: Motions) -> Forces:
+    """The same numbers as columns in dse(3): what pairs with a motion as the Euclidean product of six numbers does."""
+    return Forces(Force(s.w, s.v) for s in S)
+
+
+def as_motions(U: Forces) -> Motions:
+    return Motions(Motion(F.m, F.f) for F in U)
+
+
+def complement(S: Motions) -> Forces:
+    """6 - d orthonormal columns with SᵀT = 0: the forces that a joint bears by itself. By Householder's reflections,
+    whose signs are chosen without a branch, so that S may be anything.
+    """
+    columns: list[Sequence[Scalar]] = [s.components for s in S]
+    n = 6
+    mirrors: list[list[Scalar]] = []
+    for k in range(len(columns)):
+        x = list(columns[k][k:])
+        length = sqrt(reduce(add, (y * y for y in x)))
+        x[0] = x[0] + where(less(x[0], 0.0), -1.0, 1.0) * length
+        scale = 2.0 / reduce(add, (y * y for y in x))
+        mirrors.append([0.0] * k + [sqrt(scale) * y for y in x])
+        columns = [_mirrored(mirrors[k], c) for c in columns]
+    units: list[Sequence[Scalar]] = [[1.0 if r == c else 0.0 for r in range(n)] for c in range(len(columns), n)]
+    return Forces(force(reduce(lambda u, m: _mirrored(m, u), reversed(mirrors), u)) for u in units)
+
+
+def _mirrored(m: Sequence[Scalar], x: Sequence[Scalar]) -> Sequence[Scalar]:
+    along = reduce(add, (a * b for a, b in zip(m, x, strict=True)))
+    return [b - along * a for a, b in zip(m, x, strict=True)]

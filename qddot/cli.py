@@ -1,5 +1,5 @@
-"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot bench FILE`,
-`qddot export FILE`, `qddot view FILE`, `qddot cache`.
+"""The command line: `qddot demo`, `qddot info FILE`, `qddot check FILE`, `qddot count FILE`, `qddot compare FILE`,
+`qddot bench FILE`, `qddot export FILE`, `qddot view FILE`, `qddot cache`.
 
 Exit codes: 0 all is well, 1 something was found wrong, 2 the file or the arguments cannot be used.
 """
@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from qddot import __version__, bench, cache_command, count_command, demo, export_command, robots, view_command
+from qddot import (
+    __version__,
+    bench,
+    cache_command,
+    compare_command,
+    count_command,
+    demo,
+    export_command,
+    robots,
+    view_command,
+)
 from qddot.check import Identity, identities
 from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
@@ -75,11 +85,20 @@ def _parser() -> argparse.ArgumentParser:
             view_command.add_arguments(sub)
         if name == "count":
             count_command.add_arguments(sub)
+    compare = command("compare", _compare, "Prints every formulation of a robot's dynamics: operations and measured time.")
+    compare.add_argument("file", nargs="?", help="as for the other commands; none with --arms")
+    compare.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+    compare_command.add_arguments(compare)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
     demonstration = command("demo", demo.command, "Simulates three robots, says how well and how fast, saves them.")
     demo.add_arguments(demonstration)
     return parser
+
+
+def _compare(options: argparse.Namespace) -> int:
+    robot = None if options.file is None else load(options.file, floating_base=options.floating_base)
+    return compare_command.command(options, robot)
 
 
 def _load(options: argparse.Namespace) -> Robot:

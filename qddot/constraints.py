@@ -10,6 +10,7 @@ singular values; forces of dependent rows are the least that do.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -54,9 +55,13 @@ class Constrained:
         """Up to which measure the kept rows are taken to be independent."""
         dropped = np.delete(self._generic_jacobians, self.rows, axis=-2)
         is_choice = np.max(np.abs(dropped), initial=0.0) > 1e-9
+        return self._usual * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT)
+
+    @cached_property
+    def _usual(self) -> float:
+        """What the kept rows' measure of dependence is at most configurations."""
         still = np.zeros(self.robot.nv)
-        usual = self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]
-        return float(np.nanmedian(usual) * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT))
+        return float(np.nanmedian(self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]))
 
     @cached_property
     def _generic_jacobians(self) -> Array:
@@ -84,12 +89,14 @@ class Constrained:
     # ---- configurations and velocities
 
     def close(self, q: ArrayLike, tolerance: float) -> tuple[Array, Array]:
-        closed, off = self._closed(self.robot._q(q), tolerance)
+        given = self.robot._q(q)
+        sound = np.isfinite(given).all(axis=-1)
+        closed, off = self._closed(np.where(sound[..., None], given, self.robot.neutral()), tolerance)
+        off = np.where(sound, off, np.nan)
         self.see(closed)
-        if np.max(off, initial=0.0) > tolerance or not np.isfinite(off).all():
-            worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
-            raise self._cannot_close(closed.reshape(-1, self.robot.nq)[worst], "its loops do not close from here; ")
-        return closed, off
+        if off.ndim == 0 and (off > tolerance or not sound):
+            raise self._cannot_close(closed if sound else given, "its loops do not close from here; ")
+        return _kept(off <= tolerance, closed), off
 
     def _closed(self, q: Array, tolerance: float, steps: int = 60) -> tuple[Array, Array]:
         """Levenberg and Marquardt with the damping |φ|², which is quadratic also where rows depend on each other."""
@@ -116,7 +123,7 @@ class Constrained:
         self.see(x)
         A, M = robot._run("constraint_jacobian", x), robot._run("mass_matrix", x)
         still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
-        return constrained.null_space(M, _on(M, u), A, still, len(self.rows))[0]
+        return self._null_space(M, _on(M, u), A, still)[0]
 
     # ---- dynamics
 
@@ -139,7 +146,8 @@ class Constrained:
             tau = np.asarray(tau) + robot._run("loop_joint_forces", q, tau_loops)
         if method == "null_space" or (method == "auto" and robot.massless_joints):
             a, lam, worst = self._by_null_space(q, v, tau, f_ext, gains)
-            return self._only_closed(a, worst, gains), lam
+            a = self._only_closed(a, worst, gains)
+            return a, _kept(np.isfinite(a).all(axis=-1), lam)
         if robot.massless_joints:
             raise robot._no_mass()
         inputs: tuple[Any, ...] = (q, v, tau)
@@ -164,7 +172,7 @@ class Constrained:
             a, lam = np.array(a), np.array(lam)
             if bad.any():
                 a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
-        return a, lam
+        return a, _kept(np.isfinite(a).all(axis=-1), lam)
 
     def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:
         robot = self.robot
@@ -173,15 +181,29 @@ class Constrained:
         rate = _on(A, u)
         c = -drift if gains is None else -drift - gains[0] * phi - gains[1] * rate
         force = t - robot.spanning_tree().inverse_dynamics(x, u, np.zeros(robot.nv), f_ext)
+        a, lam = self._null_space(M, force, A, c)
+        off, fast = (np.sum(x[..., self.rows] ** 2, axis=-1) for x in (phi, rate))
+        return a, lam, np.stack(np.broadcast_arrays(off, fast), axis=-1)
+
+    def _null_space(self, M: Array, force: Array, A: Array, c: Array) -> tuple[Array, Array]:
+        """Method 3. A sample that is not finite, or that can move without mass, is NaN; one state that can is an error."""
+        sound = np.asarray(np.isfinite(M).all(axis=(-2, -1)) & np.isfinite(A).all(axis=(-2, -1)))
+        M = np.where(sound[..., None, None], M, np.eye(M.shape[-1]))
+        A = np.where(sound[..., None, None], A, 0.0)
         try:
             a, lam = constrained.null_space(M, force, A, c, len(self.rows))
         except np.linalg.LinAlgError:
-            raise SingularMassMatrixError(
-                f"robot {robot.name!r} can move without moving any mass, its loops closed; give its links an inertial, or "
-                f"its joints a rotor inertia"
-            ) from None
-        off, fast = (np.sum(x[..., self.rows] ** 2, axis=-1) for x in (phi, rate))
-        return a, lam, np.stack(np.broadcast_arrays(off, fast), axis=-1)
+            if force.ndim == 1:
+                raise SingularMassMatrixError(
+                    f"robot {self.robot.name!r} can move without moving any mass, its loops closed; give its links an "
+                    f"inertial, or its joints a rotor inertia"
+                ) from None
+            a, lam = np.full(force.shape, np.nan), np.full((*force.shape[:-1], A.shape[-2]), np.nan)
+            M, A, c = (np.broadcast_to(x, (*force.shape[:-1], *x.shape[x.ndim - n :])) for x, n in ((M, 2), (A, 2), (c, 1)))
+            for k in np.ndindex(force.shape[:-1]):
+                with contextlib.suppress(SingularMassMatrixError):
+                    a[k], lam[k] = self._null_space(M[k], force[k], A[k], c[k])
+        return _kept(sound, a), _kept(sound, lam)
 
     def _matrices(self, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
         run = self.robot._run
@@ -211,8 +233,44 @@ class Constrained:
         """The least multipliers that give the same joint forces: those of dependent rows are not unique."""
         if len(self.rows) == len(self.names):
             return lam
-        A_T = np.swapaxes(self.robot._run("constraint_jacobian", q), -1, -2)
+        A_T = np.swapaxes(_finite(self.robot._run("constraint_jacobian", q)), -1, -2)
         return _on(np.linalg.pinv(A_T, rcond=_RANK), _on(A_T, lam))
+
+    def derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> tuple[list[Array], list[Array]]:
+        """Those of the accelerations, and of the multipliers, by q, v and tau."""
+        robot = self.robot
+        self.see(q)
+        if robot.massless_joints:
+            raise robot._no_mass()
+        out = robot._run("constrained_forward_dynamics_derivatives", q, v, tau)
+        flat = self._only_closed(out[..., :-3], out[..., -2:].real, None)
+        singular = np.asarray(~(out[..., -3].real < self._usual * _DEPENDENT))
+        if singular.ndim == 0 and singular and all(np.isfinite(np.asarray(x)).all() for x in (q, v, tau)):
+            raise InputError(
+                f"the rows of robot {robot.name!r}'s constraints depend on each other in this configuration, which is "
+                f"singular: accelerations have no derivatives there"
+            )
+        flat = np.where(singular[..., None], np.nan, flat)
+        n = robot.nv
+        parts = np.moveaxis(flat.reshape(*flat.shape[:-1], 3, n + len(self.names), n), -3, 0)
+        of_a, of_lam = list(parts[..., :n, :]), list(parts[..., n:, :])
+        return of_a, of_lam if len(self.rows) == len(self.names) else self._least_derivatives(q, v, tau, of_lam)
+
+    def _least_derivatives(self, q: Any, v: Any, tau: Any, kept: list[Array]) -> list[Array]:
+        """Those of the least multipliers λ = X⁺Xλ_kept, X = Aᵀ, where the rank of A stays as it is:
+
+        ∂λ = X⁺(∂(Xλ_kept) - ∂X λ) + (1 - X⁺X) ∂Xᵀ X⁺ᵀλ.
+        """
+        A, dA = _finite(self.robot._run("constraint_jacobian", q)), self.robot._run("constraint_jacobian_derivatives", q)
+        lam_kept = self.forward(q, v, tau, None, "direct", None, None)[1]
+        X = np.swapaxes(A, -1, -2)
+        inverse = np.linalg.pinv(X, rcond=_RANK)
+        lam = _on(inverse, _on(X, lam_kept))
+        out = [inverse @ X @ slopes for slopes in kept]
+        turned = np.einsum("...rjk,...r->...jk", dA, lam_kept - lam)
+        back = np.einsum("...rjk,...j->...rk", dA, _on(np.swapaxes(inverse, -1, -2), lam))
+        out[0] = out[0] + inverse @ turned + back - inverse @ X @ back
+        return out
 
     def inverse(
         self,
@@ -232,43 +290,47 @@ class Constrained:
         robot = self.robot
         x, u, acc = robot._checked("inverse_dynamics", ("q", "v", "a"), (q, v, a))
         _, A, drift, phi = self._matrices(x, u)
-        self._possible(phi, _on(A, u), _on(A, acc) + drift, np.max(np.abs(acc), initial=1.0))
+        possible = self._possible(phi, _on(A, u), _on(A, acc) + drift, np.max(np.abs(acc), axis=-1, initial=1.0))
         tau_r = robot.spanning_tree().inverse_dynamics(x, u, acc, f_ext)
         tau_p = np.zeros(robot.nv) if tau_passive is None else robot._v(tau_passive, "tau_passive")
         w = np.ones(robot.nv) if weights is None else robot._v(weights, "weights")
         if np.any(w <= 0):
             raise InputError("weights must be positive: a joint whose force is free of charge is no minimum")
-        tau, lam, left = constrained.multipliers_of_inverse(tau_r, A, actuated, tau_p, choice, w)
-        self._balanced(A, actuated, left, np.max(np.abs(tau_r), initial=1.0), advice)
-        return tau, lam
+        tau, lam, left = constrained.multipliers_of_inverse(_finite(tau_r, 1), _finite(A), actuated, tau_p, choice, w)
+        possible = possible & self._balanced(actuated, left, np.max(np.abs(tau_r), axis=-1, initial=1.0), advice)
+        return _kept(possible, tau), _kept(possible, lam)
 
-    def _possible(self, phi: Array, rate: Array, acceleration: Array, size: float) -> None:
+    def _possible(self, phi: Array, rate: Array, acceleration: Array, size: Any) -> Array:
+        """Which samples of a batch can be; one state that cannot is an error."""
+        possible = np.asarray(True)
         for x, limit, what, unit, help in (
             (phi, CLOSED, "configuration does not close", "m or rad", "robot.close_loops(q)"),
             (rate, CLOSED, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
             (acceleration, _FITS * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
         ):
-            if np.max(np.abs(x), initial=0.0) > limit:
-                at = np.unravel_index(np.argmax(np.abs(x)), x.shape)
-                sample = f" (sample {at[:-1]})" if x.ndim > 1 else ""
+            worst = np.max(np.abs(x), axis=-1, initial=0.0)
+            if x.ndim == 1 and worst > limit:
+                row = self.names[int(np.argmax(np.abs(x)))]
                 raise InputError(
-                    f"this {what} the loops of robot {self.robot.name!r}{sample}: {self.names[at[-1]]} is off by "
-                    f"{abs(x[at]):.3g} {unit}; {help} gives one that fits"
+                    f"this {what} the loops of robot {self.robot.name!r}: {row} is off by {worst:.3g} {unit}; "
+                    f"{help} gives one that fits"
                 )
+            possible = possible & (worst <= limit)
+        return possible
 
-    def _balanced(self, A: Array, actuated: Array, left: Array, size: float, advice: str) -> None:
-        if np.max(np.abs(left), initial=0.0) <= _UNBALANCED * size:
-            return
-        at = np.unravel_index(np.argmax(np.max(np.abs(left), axis=-1)), left.shape[:-1])
-        passive = np.flatnonzero(~actuated)
-        direction = left[at] / np.max(np.abs(left[at]))
+    def _balanced(self, actuated: Array, left: Array, size: Array, advice: str) -> Array:
+        """In which samples of a batch active forces suffice; one state in which they do not is an error."""
+        lacking = np.max(np.abs(left), axis=-1, initial=0.0)
+        if left.ndim > 1 or not lacking > _UNBALANCED * size:
+            return np.asarray(lacking <= _UNBALANCED * size)
+        passive, direction = np.flatnonzero(~actuated), left / lacking
         moves = ", ".join(
             f"{self._freedom(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
         )
         raise InputError(
             f"this motion of robot {self.robot.name!r} is not possible with the joints that are actuated: the passive "
             f"joints can move together ({moves}) with all drives held, and along that a force of "
-            f"{np.linalg.norm(left[at]):.3g} is missing; {advice}"
+            f"{np.linalg.norm(left):.3g} is missing; {advice}"
         )
 
     def _freedom(self, k: Any) -> str:
@@ -295,16 +357,18 @@ class Constrained:
         x, u, acc, t = robot._checked("hybrid_dynamics", ("q", "v", "a", "tau"), (q, v, a, tau))
         free, _ = robot.spanning_tree().hybrid_dynamics(x, u, acc, t, f_ext, prescribed=tuple(np.flatnonzero(chosen)))
         M, A, drift, phi = self._matrices(x, u)
-        self._possible(phi, _on(A, u), np.zeros(1), 1.0)
-        found = constrained.hybrid_accelerations(M, free, A, drift, chosen)
-        left = _on(A, found) + drift
-        if np.max(np.abs(left), initial=0.0) > _FITS * np.max(np.abs(found), initial=1.0):
-            at = np.unravel_index(np.argmax(np.abs(left)), left.shape)
+        possible = self._possible(phi, _on(A, u), np.zeros(1), 1.0)
+        sound = np.where(np.isfinite(M).all(axis=(-2, -1), keepdims=True), M, np.eye(robot.nv))
+        found = constrained.hybrid_accelerations(sound, _finite(free, 1), _finite(A), _finite(drift, 1), chosen)
+        left = np.abs(_on(_finite(A), found) + _finite(drift, 1))
+        off, size = np.max(left, axis=-1, initial=0.0), np.max(np.abs(found), axis=-1, initial=1.0)
+        if left.ndim == 1 and off > _FITS * size:
+            row = self.names[int(np.argmax(left))]
             raise InputError(
-                f"the prescribed accelerations of robot {robot.name!r} cannot be: with them {self.names[at[-1]]} opens by "
-                f"{abs(left[at]):.3g} m/s² or rad/s², whatever the other joints do; prescribe fewer freedoms, or "
-                f"accelerations that fit together"
+                f"the prescribed accelerations of robot {robot.name!r} cannot be: with them {row} opens by {off:.3g} m/s² "
+                f"or rad/s², whatever the other joints do; prescribe fewer freedoms, or accelerations that fit together"
             )
+        found = _kept(possible & (off <= _FITS * size) & np.isfinite(free).all(axis=-1), found)
         advice = "prescribe fewer freedoms"
         given = np.where(chosen, 0.0, t)
         force, lam = self.inverse(x, u, found, f_ext, chosen, given, choice, weights, advice)
@@ -361,6 +425,16 @@ def _some(chosen: Array, x: Array, axes: int) -> Array:
     """The samples of a batch that are chosen; x may have fewer batch axes."""
     own = x.shape[x.ndim - axes :]
     return np.asarray(np.broadcast_to(x, (*chosen.shape, *own))[chosen])
+
+
+def _finite(x: Array, axes: int = 2) -> Array:
+    """Nothing in samples that are not finite, so that the others can be computed; of one sample x has so many axes."""
+    return np.where(np.isfinite(x).all(axis=tuple(range(-axes, 0)), keepdims=True), x, 0.0)
+
+
+def _kept(good: Any, x: Array) -> Array:
+    """NaN in the samples that are not good."""
+    return x if np.all(good) else np.where(np.asarray(good)[..., None], x, np.nan)
 
 
 def _on(A: Array, x: Array) -> Array:

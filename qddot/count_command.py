@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from qddot.errors import InputError, unknown
-from qddot.functions import FUNCTIONS, cheapest, lookup, traced
+from qddot.errors import FormulationError, InputError, unknown
+from qddot.functions import ALIASES, FUNCTIONS, cheapest, lookup, traced
 from qddot.robot import Robot
 
 DEFAULT = (
@@ -46,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace, robot: Robot) -> int:
     """Prints the table, row by row; of the spanning tree if there are loops."""
-    rows = count(robot, options.function or (), options.method or ())
+    left_out: dict[str, str] = {}
+    rows = count(robot, options.function or (), options.method or (), left_out)
     if options.json:
         table = [asdict(row) for row in rows]
-        print(json.dumps({"name": robot.name, "nv": robot.nv, "rows": table}, indent=1, ensure_ascii=False))
+        report = {"name": robot.name, "nv": robot.nv, "rows": table, "left_out": left_out}
+        print(json.dumps(report, indent=1, ensure_ascii=False))
         return 0
     loops = " of the spanning tree" if robot.model.loops else ""
     printed: list[str] = []
@@ -60,19 +62,33 @@ def command(options: argparse.Namespace, robot: Robot) -> int:
         print(_line(row, first=row.function not in printed))
         printed.append(row.function)
     print("* what method='auto' takes; sincos counts sines and cosines one by one")
+    for reason in dict.fromkeys(left_out.values()):
+        print(f"without {', '.join(m for m in left_out if left_out[m] == reason)}: {reason}")
     return 0
 
 
-def count(robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of these functions and formulations; none named are the usual ones, and all that they have."""
-    tree = robot.spanning_tree()
+def count(
+    robot: Robot, functions: Sequence[str] = (), methods: Sequence[str] = (), left_out: dict[str, str] | None = None
+) -> Iterator[Row]:
+    """The rows of these functions and formulations; none named are the usual ones, and all that they have.
+
+    Where all are counted, those that are not for this robot are left out, and `left_out` is told why.
+    """
+    tree, methods = robot.spanning_tree(), [ALIASES.get(m, m) for m in methods]
     if tree.nv == 0:
         raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to count")
     taken: dict[str, str] = {}
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:
             taken[function] = cheapest(tree.model, function, "auto").method
-        original = traced(tree.model, function, method, regroup=False).count()
+        try:
+            original = traced(tree.model, function, method, regroup=False).count()
+        except FormulationError as error:
+            if methods:
+                raise
+            if left_out is not None:
+                left_out[method] = str(error)
+            continue
         regrouped = cheapest(tree.model, function, method).program.count()
         yield Row(function, method, taken[function] == method, original, regrouped)
 
@@ -81,8 +97,9 @@ def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> It
     """What is to be counted, or an error that says what there is."""
     for name in functions:
         if needs := lookup(name, "auto")[0].needs:
-            what = "a frame" if needs == "frame" else f"{needs}="
-            raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {needs}=...).info has its operations")
+            what = "a frame" if needs == ("frame",) else ", ".join(f"{x}=" for x in needs)
+            asked = ", ".join(f"{x}=..." for x in needs)
+            raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {asked}).info has its operations")
     massless = robot.massless_joints
     if massless and (solving := [f for f in functions if f in _SOLVE]):
         raise InputError(f"{solving[0]} is not defined: joint {', '.join(massless)} moves nothing that has mass or inertia")

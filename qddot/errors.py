@@ -40,6 +40,10 @@ class KernelTooLargeError(QddotError):
     """A function of a robot has more operations than straight-line code can sensibly have."""
 
 
+class FormulationError(InputError):
+    """A formulation was asked of a robot that its formulas are not for; names the joint or link."""
+
+
 class NotRollableError(QddotError):
     """An algorithm, or a robot, that rolled code cannot be made of; says why."""
 

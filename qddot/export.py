@@ -97,6 +97,7 @@ def c_source(
     frame: str | None = None,
     prescribed: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
+    by: Sequence[object] | None = None,
     sincos: str = "own",
     fma: bool = True,
     inline: bool = False,
@@ -112,8 +113,9 @@ def c_source(
     """
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
-    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows)) if x is not None}
-    plain, method, _ = functions.cheapest(model, function, method, **needs)
+    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows), ("by", by)) if x is not None}
+    choice = functions.cheapest(model, function, method, **needs)
+    plain, method = choice.program, choice.method
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(

@@ -15,19 +15,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
+    augmented,
+    changes,
     classical,
     composite_body,
     constrained,
+    constrained_derivatives,
     coriolis,
+    denoc,
     derivatives,
     differentiated,
     energy,
     factorization,
     hybrid,
     kinematics,
+    lin,
     loops,
     newton_euler,
+    operational_space,
+    operators,
+    parallel,
     regressor,
+    renaud,
     table_derivatives,
 )
 from qddot.algorithms.passive import passive_forces
@@ -47,6 +56,7 @@ if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be co
 Algorithm = Callable[..., Any]
 
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
+_MOVES_Q = "differentiated"  # by itself, on dual numbers: frames taken at one instant, as sums of angles need, stay behind
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 
@@ -54,15 +64,14 @@ UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float
 class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
-    `needs` names what else its kernel is made for ("frame", "prescribed"); `auto` lists the formulations of which the one
-    with fewest operations is compiled.
-    `simplify` is the rewriting of the model that its result does not notice.
+    `needs` names what else its kernel is made for ("frame", "prescribed", "by"); `auto` lists the formulations of which
+    the one with fewest operations is compiled. `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
     output: Callable[[Model], Shape]
     methods: Mapping[str, Algorithm]
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     auto: tuple[str, ...] = ()
     simplify: Callable[[Model], Model] = lambda model: model
 
@@ -95,6 +104,14 @@ def _jacobian(model: Model, q: Any, frame: str) -> Any:
 
 def _jacobian_derivative(model: Model, q: Any, v: Any, frame: str) -> Any:
     return kinematics.jacobian_derivative(model, q, v, model.frame(frame))
+
+
+def _inverse_inertia(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia(model, q, model.frame(frame))
+
+
+def _inverse_inertia_by_jacobian(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.inverse_inertia_by_jacobian(model, q, model.frame(frame))
 
 
 def _units() -> list[Inertia]:
@@ -146,6 +163,7 @@ _INVERSE = {
     "newton_euler": newton_euler.inverse_dynamics,
     "newton_euler_classical": classical.inverse_dynamics,
     "newton_euler_absolute": newton_euler.inverse_dynamics_absolute,
+    "denoc": denoc.inverse_dynamics,
 }
 _AUTO_INVERSE = ("newton_euler_classical", "newton_euler")
 _AUTO_FORWARD = ("articulated_body_classical", "composite_body_factored")
@@ -154,7 +172,16 @@ _FORWARD = {
     "articulated_body_classical": classical.forward_dynamics,
     "articulated_body_absolute": articulated_body.forward_dynamics_absolute,
     "composite_body_factored": factorization.forward_dynamics,
+    "denoc": denoc.forward_dynamics,
+    "lin": lin.forward_dynamics,
+    "operators": operators.forward_dynamics,
+    "augmented": augmented.forward_dynamics,
+    "constraint_forces": augmented.forward_dynamics_constraint_forces,
+    "divide_and_conquer": parallel.forward_dynamics,
 }
+# Formulations that look at links one by one, and not only at what they carry: inertias are not moved from link to link.
+_OF_WHOLE_LINKS = frozenset({"constraint_forces", "denoc", "divide_and_conquer"})
+_ASKS_FOR_MASS = frozenset({"constraint_forces", "divide_and_conquer"})  # whether a link has any: inertias stay numbers
 
 _HYBRID = {
     "articulated_body": hybrid.hybrid_dynamics,
@@ -163,13 +190,13 @@ _HYBRID = {
 }
 
 FUNCTIONS: dict[str, Function] = {
-    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, "", _AUTO_INVERSE, simplified),
-    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, "", _AUTO_INVERSE, regrouped),
-    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, "", _AUTO_FORWARD, simplified),
-    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, "", _AUTO_FORWARD, regrouped),
-    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, simplified),
+    "inverse_dynamics": Function(("q", "v", "a"), _nv, _INVERSE, (), _AUTO_INVERSE, simplified),
+    "inverse_dynamics_with_forces": Function(("q", "v", "a", "f_ext"), _nv, _INVERSE, (), _AUTO_INVERSE, regrouped),
+    "forward_dynamics": Function(("q", "v", "tau"), _nv, _FORWARD, (), _AUTO_FORWARD, simplified),
+    "forward_dynamics_with_forces": Function(("q", "v", "tau", "f_ext"), _nv, _FORWARD, (), _AUTO_FORWARD, regrouped),
+    "hybrid_dynamics": Function(("q", "v", "a", "tau"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, simplified),
     "hybrid_dynamics_with_forces": Function(
-        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, "prescribed", _AUTO_FORWARD, regrouped
+        ("q", "v", "a", "tau", "f_ext"), _two_rows, _HYBRID, ("prescribed",), _AUTO_FORWARD, regrouped
     ),
     "mass_matrix": Function(
         ("q",),
@@ -178,6 +205,14 @@ FUNCTIONS: dict[str, Function] = {
             "composite_body": composite_body.mass_matrix,
             "composite_body_absolute": composite_body.mass_matrix_absolute,
             "newton_euler_columns": composite_body.mass_matrix_by_columns,
+            "newton_euler_half_columns": composite_body.mass_matrix_by_half_columns,
+            "denoc": denoc.mass_matrix,
+            "lin": lin.mass_matrix,
+            "lin_planar": lin.mass_matrix_planar,
+            "renaud": renaud.mass_matrix,
+            "fijany_bejczy": renaud.mass_matrix_recursive,
+            "operators": operators.mass_matrix,
+            "operators_factored": operators.mass_matrix_factored,
         },
         simplify=simplified,
     ),
@@ -187,6 +222,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "articulated_body": articulated_body.mass_matrix_inverse,
             "composite_body_factored": factorization.mass_matrix_inverse,
+            "operators": operators.mass_matrix_inverse,
         },
         auto=("composite_body_factored",),
         simplify=simplified,
@@ -194,13 +230,20 @@ FUNCTIONS: dict[str, Function] = {
     "bias_force": Function(
         ("q", "v"),
         _nv,
-        {"newton_euler": newton_euler.bias_force, "newton_euler_classical": classical.bias_force},
+        {
+            "newton_euler": newton_euler.bias_force,
+            "newton_euler_classical": classical.bias_force,
+            "denoc": denoc.bias_force,
+            "lin": lin.bias_force,
+            "lin_planar": lin.bias_force_planar,
+        },
         auto=("newton_euler_classical", "newton_euler"),
         simplify=simplified,
     ),
     "gravity_force": Function(("q",), _nv, {"newton_euler": newton_euler.gravity_force}, simplify=simplified),
     "passive_force": Function(("q", "v"), _nv, {"joints": passive_forces}),
     "coriolis_matrix": Function(("q", "v"), _square, {"composite_body": coriolis.coriolis_matrix}),
+    "convective_inertia_matrix": Function(("q", "v"), _square, {"denoc": denoc.convective_inertia_matrix}),
     "inverse_dynamics_derivatives": Function(
         ("q", "v", "a"),
         _three_squares,
@@ -221,16 +264,32 @@ FUNCTIONS: dict[str, Function] = {
         },
         simplify=simplified,
     ),
+    "hybrid_dynamics_derivatives": Function(
+        ("q", "v", "a", "tau"),
+        lambda m: (2, 4, m.nv, m.nv),
+        {
+            "composite_body_factored": derivatives.hybrid_dynamics_derivatives,
+            "articulated_body": table_derivatives.hybrid_dynamics_derivatives,
+        },
+        ("prescribed",),
+        simplify=simplified,
+    ),
     "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
         ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
     ),
     "forward_kinematics": Function(("q",), lambda m: (m.n_links, 4, 4), {"kinematics": _poses}),
-    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, "frame"),
-    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, "frame"),
-    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, "frame"),
-    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, "frame"),
-    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, "frame"),
+    "pose": Function(("q",), lambda m: (4, 4), {"kinematics": _pose}, ("frame",)),
+    "velocity": Function(("q", "v"), _six, {"kinematics": _velocity}, ("frame",)),
+    "acceleration": Function(("q", "v", "a"), _six, {"kinematics": _acceleration}, ("frame",)),
+    "jacobian": Function(("q",), _columns, {"kinematics": _jacobian}, ("frame",)),
+    "jacobian_derivative": Function(("q", "v"), _columns, {"kinematics": _jacobian_derivative}, ("frame",)),
+    "operational_space_inverse_inertia": Function(
+        ("q",),
+        lambda m: (6, 6),
+        {"force_propagation": _inverse_inertia, "jacobian": _inverse_inertia_by_jacobian},
+        ("frame",),
+    ),
     "kinetic_energy": Function(("q", "v"), lambda m: (), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), lambda m: (), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), lambda m: (3,), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
@@ -250,16 +309,31 @@ def _rows(m: Model) -> Shape:
     return (loops.count(m),)
 
 
+def _closed_slopes(m: Model) -> Shape:
+    """Those of accelerations and multipliers by q, v and tau, and the same three numbers."""
+    return (3 * (m.nv + loops.count(m)) * m.nv + 3,)
+
+
 LOOP_FUNCTIONS: dict[str, Function] = {
     "constraint_residual": Function(("q",), _rows, {"loops": loops.residual}),
     "constraint_jacobian": Function(("q",), lambda m: (loops.count(m), m.nv), {"loops": loops.jacobian}),
+    "constraint_jacobian_derivatives": Function(
+        ("q",), lambda m: (loops.count(m), m.nv, m.nv), {"differentiated": constrained_derivatives.jacobian_derivatives}
+    ),
     "constraint_bias": Function(("q", "v"), _rows, {"loops": loops.bias}),
     "loop_joint_forces": Function(("q", "tau_loops"), _nv, {"loops": loops.joint_forces}),
     "constrained_forward_dynamics": Function(
-        ("q", "v", "tau"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), simplified
+        ("q", "v", "tau"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), simplified
+    ),
+    "constrained_forward_dynamics_derivatives": Function(
+        ("q", "v", "tau"),
+        _closed_slopes,
+        {"differentiated": constrained_derivatives.forward_dynamics_derivatives},
+        ("rows",),
+        simplify=simplified,
     ),
     "constrained_forward_dynamics_with_forces": Function(
-        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, "rows", tuple(_CONSTRAINED), regrouped
+        ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), regrouped
     ),
 }
 
@@ -279,6 +353,37 @@ CUBIC: dict[str, Function] = {
     ),
 }
 
+# Methods of Walker & Orin 1982 for the mass matrix, by the numbers that the papers cite.
+ALIASES = {
+    "walker_orin_1": "newton_euler_columns",
+    "walker_orin_2": "newton_euler_half_columns",
+    "walker_orin_3": "composite_body",
+}
+
+
+def _by_scalar(algorithm: Algorithm) -> Algorithm:
+    def run(model: Model, q: Any, v: Any, *rest: Any, by: tuple[Any, ...], **needs: Any) -> Any:
+        return algorithm(model, q, v, *rest, changes.change_of(model, q, v, by), **needs)
+
+    return run
+
+
+# A kernel for each scalar p. The model is left as it is: p may be one of its numbers.
+BY_SCALAR: dict[str, Function] = {
+    "inverse_dynamics_derivative": Function(
+        ("q", "v", "a"), _nv, {"newton_euler": _by_scalar(table_derivatives.inverse_dynamics_derivative)}, ("by",)
+    ),
+    "forward_dynamics_derivative": Function(
+        ("q", "v", "tau"), _nv, {"articulated_body": _by_scalar(table_derivatives.forward_dynamics_derivative)}, ("by",)
+    ),
+    "hybrid_dynamics_derivative": Function(
+        ("q", "v", "a", "tau"),
+        _two_rows,
+        {"articulated_body": _by_scalar(table_derivatives.hybrid_dynamics_derivative)},
+        ("prescribed", "by"),
+    ),
+}
+
 _SIZES: dict[str, Callable[[Model], Shape]] = {
     "gains": lambda m: (2,),
     "tau_loops": lambda m: (sum(loop.joint.nv for loop in m.loops),),
@@ -292,12 +397,13 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC
+    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
     if name not in known:
         raise unknown("function", name, known, "a robot")
     function = known[name]
     if method == "auto":
         method = next(iter(function.methods))
+    method = ALIASES.get(method, method) if name == "mass_matrix" else method
     if method not in function.methods:
         raise unknown("method", method, function.methods, f"function {name!r}")
     return function, method, function.methods[method]
@@ -322,10 +428,9 @@ def traced(
     from qddot.compiler.expr import MOST_NODES, trace
     from qddot.compiler.program import straight_line
 
-    function, _, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    if regroup and not any(p.of_links for p in chosen):
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup and not any(p.of_links for p in chosen))
     shapes = input_shapes(model, function, free)
     sizes = [prod(s) for s in shapes]
 
@@ -333,7 +438,9 @@ def traced(
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        filled = _with_traced_inertias(parameters.put(model, chosen, arrays[own:]), vectors[0][0].graph)
+        filled = parameters.put(model, chosen, arrays[own:])
+        if formulation not in _ASKS_FOR_MASS:
+            filled = _with_traced_inertias(filled, vectors[0][0].graph)
         return algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
 
     graph, outputs, _ = trace(run, sizes, MOST_NODES if most is None else most)
@@ -344,13 +451,12 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.rolling import roll
 
-    function, _, algorithm = lookup(name, method)
+    function, formulation, algorithm = lookup(name, method)
     if needs.get("free"):
         raise NotRollableError("parameters are free")
-    if function.needs not in ("", "frame"):
+    if function.needs not in ((), ("frame",)):
         raise NotRollableError("it does not treat all joints alike")
-    if regroup:
-        model = function.simplify(model)
+    model = _rewritten(model, function, formulation, regroup)
 
     def run(small: Model, *arrays: Any) -> Any:
         if function.inputs[0] == "q":
@@ -360,6 +466,11 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     return roll(model, run, function.inputs, lambda m: [_SIZES[x](m) for x in function.inputs], function.output)
 
 
+def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
+    """The model that a formulation is traced on."""
+    return function.simplify(model) if regroup and method not in _OF_WHOLE_LINKS else model
+
+
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
     """The shape of each input of a function, free parameters last."""
     own = [_SIZES[x](model) for x in function.inputs]
@@ -367,34 +478,46 @@ def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> 
 
 
 class Choice(NamedTuple):
-    """A program, its formulation, and whether links on parallel axes are in frames that do not turn with them."""
+    """A program, the same with products and sums fused, its formulation, whether sums of angles turn its links, and why."""
 
     program: Program
+    line: Program
     method: str
     sums: bool
+    why: str = ""
 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
-    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions."""
+    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions.
+
+    `auto` tries those of the function's formulations that win on some robot; `qddot compare` shows them all.
+    """
     from qddot.compiler.fuse import fused
 
     function = lookup(name, method)[0]
     first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
-    best = Choice(traced(model, name, first, **needs), first, False)
-    least = len(fused(best.program).nodes())
+    program = traced(model, name, first, **needs)
+    best = Choice(program, fused(program), first, False)
+    least = len(best.line.nodes())
+    tried = {first: str(least)}
     ways = [(m, False) for m in others]
-    if function.simplify is simplified and needs.get("regroup", True) and not needs.get("free"):
+    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = least < _MANY and has_parallel_axes(simplified(model))
-        ways += [(m, True) for m in (first, *others)] if worth_trying else []
+        ways += [(m, True) for m in (first, *others) if m != _MOVES_Q] if worth_trying else []
     for m, sums in ways:
+        label = f"{m} with sums of angles" if sums else m
         try:
             other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
         except KernelTooLargeError:
+            tried[label] = "far more"
             continue
-        count = len(fused(other).nodes())
+        line = fused(other)
+        count = len(line.nodes())
+        tried[label] = str(count)
         if count < least:
-            best, least = Choice(other, m, sums), count
-    return best
+            best, least = Choice(other, line, m, sums), count
+    return best._replace(why="instructions: " + ", ".join(f"{label} {count}" for label, count in tried.items()))
 
 
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:

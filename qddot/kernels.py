@@ -95,7 +95,6 @@ def _chosen(
 ) -> tuple[dict[str, Any], Program | Rolled]:
     """The program to compile, and what is to be known of it."""
     from qddot.compiler import rolled as rolling
-    from qddot.compiler.fuse import fused
 
     why = ""
     if form == "rolled" or (form == "auto" and model.n_links > LONG):
@@ -105,20 +104,21 @@ def _chosen(
                 raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
             count = program.instructions()
-            return {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}, program
+            facts = {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": count}
+            return {**facts, "why": f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"}, program
         except NotRollableError as error:
             why = f"{name} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
-    plain, method, sums = cheapest(model, name, method, **needs)
-    line = fused(plain)
+    plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
             f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
-    return {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}, line
+    facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
+    return {**facts, "why": chosen}, line
 
 
 class _Notice:

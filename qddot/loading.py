@@ -51,7 +51,7 @@ def load(
     snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Robot:
-    """A robot from a file (URDF, MJCF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
+    """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
     `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
     leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
@@ -96,6 +96,10 @@ def _read(
         from qddot.formats import mjcf
 
         return mjcf.read(path, snap=snap).model()
+    if kind == "sdf":
+        from qddot.formats import sdf
+
+        return sdf.read(path, snap=snap).model()
     if kind == "dh":
         from qddot.formats import dh
 
@@ -111,7 +115,15 @@ def _only_urdf(source: str, floating_base: bool) -> None:
         raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
 
 
-_FORMATS = {".urdf": "urdf", ".mjcf": "mjcf", ".csv": "dh", ".toml": "dh", ".json": "native", ".qddot": "native"}
+_FORMATS = {
+    ".urdf": "urdf",
+    ".mjcf": "mjcf",
+    ".sdf": "sdf",
+    ".csv": "dh",
+    ".toml": "dh",
+    ".json": "native",
+    ".qddot": "native",
+}
 
 
 def _format_of(path: Path) -> str:
@@ -122,7 +134,7 @@ def _format_of(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(65536)
-        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf")):
+        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
             if mark in head:
                 return found
     endings = ", ".join(sorted(_FORMATS)) + " or .xml"

@@ -21,7 +21,7 @@ from typing import Any
 from qddot.blocks import Motions
 from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
 from qddot.model import Model
-from qddot.rotation import IDENTITY, ZERO, AxisRotation, Rotation, Vec, add, cross, dot, mat_sub, scale, sub, transpose
+from qddot.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, scale, sub, transpose, z_to
 from qddot.scalars import Scalar, cos, sin
 from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
 
@@ -99,12 +99,12 @@ def reframed(model: Model) -> Model:
     for i, p in model.outward():
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
         if isinstance(own, Revolute):
-            gauge[i] = Transform(_to_z(own.axis))
+            gauge[i] = Transform(z_to(own.axis))
             c, s, shift = _choice(model, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
-            placement[i], joint[i] = _hinge(X @ Transform(_to_z(own.axis)), c, s, shift)
+            placement[i], joint[i] = _hinge(X @ Transform(z_to(own.axis)), c, s, shift)
         elif isinstance(own, Prismatic | Helical | Cylindrical):
-            gauge[i] = Transform(_to_z(own.axis))
+            gauge[i] = Transform(z_to(own.axis))
             placement[i], joint[i] = _clean(X @ gauge[i]), replace(own, axis=Z)
         elif isinstance(own, Planar):
             gauge[i] = Transform(constant_transform(transpose((*own.basis, own.axis))).R)
@@ -187,15 +187,6 @@ def _on_parallel_axes(model: Model) -> set[int]:
     flat = {i for i, _ in model.outward() if all(part.R is IDENTITY for part in model.placement[i].parts)}
     hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], Hinge)}
     return {i for i in flat & hinged if model.parent[i] in hinged}
-
-
-def _to_z(axis: Vec) -> Rotation:
-    """A rotation that takes z to the axis: for ±x, ±y, ±z one of quarter turns."""
-    k = max(range(3), key=lambda j: abs(axis[j]))
-    other = (0.0, 0.0, 1.0) if k == 1 else (0.0, 1.0, 0.0) if k == 0 else (1.0, 0.0, 0.0)
-    x = sub(other, scale(dot(other, axis), axis))
-    x = scale(1.0 / math.sqrt(dot(x, x)), x)
-    return constant_transform(transpose((x, cross(axis, x), axis))).R
 
 
 def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[int]) -> tuple[float, float, float]:

@@ -13,16 +13,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot import by as scalar
 from qddot import functions, identification, kernels, parameters
 from qddot.algorithms import composite_body, energy
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
 from qddot.constraint_methods import ConstraintMethods
+from qddot.derivative_methods import DerivativeMethods
 from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning, SingularMassMatrixError
 from qddot.identification import BaseParameters
 from qddot.joints import Free, Spherical
@@ -36,36 +38,12 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
+_MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
 
-class InverseDynamicsDerivatives(NamedTuple):
-    """∂tau/∂q in the tangent space, ∂tau/∂v, and ∂tau/∂a, which is the mass matrix. Rows are forces."""
-
-    dq: Array
-    dv: Array
-    da: Array
-
-
-class ForwardDynamicsDerivatives(NamedTuple):
-    """∂a/∂q in the tangent space, ∂a/∂v, and ∂a/∂tau, which is the inverse of the mass matrix. Rows are accelerations."""
-
-    dq: Array
-    dv: Array
-    dtau: Array
-
-
-class SecondDerivatives(NamedTuple):
-    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
-
-    dqq: Array
-    dqv: Array
-    dvv: Array
-    dM: Array
-
-
-class Robot(ConstraintMethods):
+class Robot(DerivativeMethods, ConstraintMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     def __init__(self, model: Model, compiled: bool = True) -> None:
@@ -225,11 +203,9 @@ class Robot(ConstraintMethods):
         `prescribed` says which: joints by name, single freedoms of them as (joint, k), or indices into v. Of `a` only
         those are read, of `tau` only the others.
         """
-        chosen = self.model.freedoms(prescribed)
         if self.model.is_constrained:
-            return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, prescribed=chosen)[:2]
-        if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
-            raise self._no_mass(guilty)
+            return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, prescribed=prescribed)[:2]
+        chosen = self._yielding_has_mass(prescribed)
         forces = () if f_ext is None else (f_ext,)
         name = "hybrid_dynamics_with_forces" if forces else "hybrid_dynamics"
         both = self._run(name, q, v, a, tau, *forces, prescribed=chosen)
@@ -264,6 +240,24 @@ class Robot(ConstraintMethods):
     ) -> tuple[Array, Array]:
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
         (x, u), rows = self._checked("operational_space", ("q", "v"), (q, v)), list(rows)
+        self._needs_independent(q, frame, rows)
+        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
+        return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
+
+    def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
+        """Λ⁻¹ = J M⁻¹ Jᵀ of a frame, in its own coordinates: (..., 6, 6). It exists for every robot and configuration."""
+        if self.massless_joints:
+            raise self._no_mass()
+        return self._run("operational_space_inverse_inertia", q, frame=frame)
+
+    def operational_space_inertia(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
+        """Λ of the chosen rows of the frame's twist (Khatib): the inertia that a force on the frame feels."""
+        rows = list(rows)
+        self._needs_independent(q, frame, rows)
+        return np.linalg.inv(self.operational_space_inverse_inertia(q, frame)[..., rows, :][..., rows])
+
+    def _needs_independent(self, q: ArrayLike, frame: str, rows: Sequence[int]) -> None:
+        """Λ is the inverse of something only where the rows of the Jacobian are independent."""
         J = self.jacobian(q, frame)[..., rows, :]
         rank = int(np.min(np.linalg.matrix_rank(J))) if J.size else 0
         if rank < len(rows):
@@ -273,45 +267,6 @@ class Robot(ConstraintMethods):
             )
         if self.massless_joints:
             raise self._no_mass()
-        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
-        return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
-
-    def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
-        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
-        if self.model.loops:
-            raise self._has_loops("inverse dynamics")
-        return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
-
-    def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
-        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
-        if self.model.loops:
-            raise self._has_loops("forward dynamics")
-        return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
-
-    def inverse_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> SecondDerivatives:
-        """The derivatives of `inverse_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
-        if self.model.loops:
-            raise self._has_loops("inverse dynamics")
-        return SecondDerivatives(*_parts(4, self._run("inverse_dynamics_second_derivatives", q, v, a)))
-
-    def forward_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> SecondDerivatives:
-        """The derivatives of `forward_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
-        if self.model.loops:
-            raise self._has_loops("forward dynamics")
-        return SecondDerivatives(*_parts(4, self._solve(4, "forward_dynamics_second_derivatives", q, v, tau)))
-
-    def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
-        """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
-
-        The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
-        """
-        return self._run("regressor", q, v, a)
-
-    def forward_dynamics_inertia_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> Array:
-        """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
-        if self.model.loops:
-            raise self._has_loops("forward dynamics")
-        return self._solve(2, "forward_dynamics_inertia_derivatives", q, v, tau)
 
     # ---- kinematics
 
@@ -423,7 +378,7 @@ class Robot(ConstraintMethods):
 
         What the forces at random states tell apart by less than `tolerance` is taken for the same.
         """
-        if self.model.loops:
+        if self.model.is_constrained:
             raise self._has_loops("identification")
         return identification.base_parameters(self.model, tolerance)
 
@@ -439,23 +394,25 @@ class Robot(ConstraintMethods):
         form: str = "auto",
         frame: str | None = None,
         prescribed: Iterable[str | int | tuple[str, int]] | None = None,
+        by: Any = None,
         free: Sequence[str] = (),
         regroup: bool = True,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
         `function` is the name of one of this robot's methods; those that take a frame need `frame`, hybrid dynamics needs
-        `prescribed`. Of a robot with loops it is that of the spanning tree, but for the constrained functions. `method`
-        names a formulation, `dtype` is float64 or float32, `lanes` how many states one instruction works on (None: as
-        many as the processor can). `form` is "unrolled", straight-line code for this one robot, or "rolled", code that
-        keeps its loops over the links and does not grow with their number; "auto" rolls what is long. `free` names
-        parameters (docs/parameters.md) that the kernel takes as inputs after the others, each with batch axes of its own.
-        `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is compiled once and
-        kept, in this process and on disk.
+        `prescribed`, derivatives by one scalar need `by`. Of a robot with loops the dynamics have names that begin with
+        "constrained"; `spanning_tree()` has the others. `method` names a formulation, `dtype` is float64 or float32,
+        `lanes` how many states one instruction works on (None: as many as the processor can). `form` is "unrolled",
+        straight-line code for this one robot, or "rolled", code that keeps its loops over the links and does not grow with
+        their number; "auto" rolls what is long. `free` names parameters (docs/parameters.md) that the kernel takes as
+        inputs after the others, each with batch axes of its own. `regroup=False` leaves inertias and frames as the file
+        has them, for comparison. A kernel is compiled once and kept, in this process and on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
         chosen = None if prescribed is None else self.model.freedoms(prescribed)
-        key = (function, method, dtype, lanes, form, frame, chosen, regroup, free)
+        p = None if by is None else scalar.exact(self.model, by)
+        key = (function, method, dtype, lanes, form, frame, chosen, p, regroup, free)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
@@ -470,12 +427,13 @@ class Robot(ConstraintMethods):
         form: str,
         frame: str | None,
         prescribed: Sequence[int] | None,
+        by: scalar.By | None,
         regroup: bool,
         free: Sequence[str],
     ) -> Kernel:
         if form not in ("auto", "unrolled", "rolled"):
             raise InputError(f"form={form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
-        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed)
+        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed, by=by)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
         return kernels.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
@@ -489,14 +447,13 @@ class Robot(ConstraintMethods):
         dtype: str = "float64",
         frame: str | None = None,
         prescribed: Iterable[str | int | tuple[str, int]] | None = None,
+        by: Any = None,
         **options: Any,
     ) -> CSource:
         """A function as readable C99, written to `path` and a header beside it; `qddot.export.c_source` has the options."""
         from qddot import export
 
-        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed)
-        if self.model.loops and function.startswith(("inverse_dynamics", "forward_dynamics")):
-            raise self._has_loops(function)
+        extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed, by=by)
         if function.startswith(("forward_dynamics", "mass_matrix_inverse")) and self.massless_joints:
             raise self._no_mass()
         found = export.c_source(self.model, function, method=method, dtype=dtype, **options, **extra)
@@ -510,17 +467,19 @@ class Robot(ConstraintMethods):
             raise InputError(f"dtype={dtype!r} is not known; take 'float64' or 'float32'")
         needs = functions.lookup(function, method)[0].needs
         for name, value in given.items():
-            if (name == needs) != (value is not None):
-                raise InputError(f"function {function!r} {'needs' if name == needs else 'takes no'} {name}=")
+            if (name in needs) != (value is not None):
+                raise InputError(f"function {function!r} {'needs' if name in needs else 'takes no'} {name}=")
+        if self.model.is_constrained and function.startswith(_MOTION):
+            raise self._has_loops(function)
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
-        if needs == "rows":
-            return {"rows": self._closure.rows}
-        exact: dict[str, Callable[[Any], Any]] = {
-            "frame": lambda x: self.model.frame(x).name,
-            "prescribed": self.model.freedoms,
+        exact: dict[str, Callable[[], Any]] = {
+            "frame": lambda: self.model.frame(given["frame"]).name,
+            "prescribed": lambda: self.model.freedoms(given["prescribed"]),
+            "by": lambda: scalar.exact(self.model, given["by"]),
+            "rows": lambda: self._closure.rows,
         }
-        return {needs: exact[needs](given[needs])} if needs else {}
+        return {name: exact[name]() for name in needs}
 
     @cached_property
     def _kernels(self) -> dict[Any, Kernel]:
@@ -556,14 +515,14 @@ class Robot(ConstraintMethods):
             self._checked(function, kernel.names, inputs)
         return result
 
-    def _solve(self, axes: int, function: str, *inputs: Any) -> Array:
+    def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
-        quick = self._quick.get(function)
+        quick = self._quick.get((function, *needs.values()) if needs else function)
         if quick is not None and (result := quick(*inputs)) is not None:
             return result
         if self.massless_joints:
             raise self._no_mass()
-        result = self._run(function, *inputs)
+        result = self._run(function, *inputs, **needs)
         if result.ndim == axes and result.size and not np.isfinite(result.item(0)) and _all_finite(inputs):
             raise SingularMassMatrixError(
                 f"the mass matrix of robot {self.name!r} is singular in this configuration; "
@@ -574,7 +533,7 @@ class Robot(ConstraintMethods):
     def _eager(self, function: str, inputs: Sequence[Any], needs: Mapping[str, Any]) -> Array:
         needs = dict(needs)
         found, _, algorithm = functions.lookup(function, needs.pop("method", "auto"))
-        if found.needs == "rows":
+        if "rows" in found.needs:
             needs["rows"] = self._closure.rows
         arrays = self._checked(function, found.inputs, inputs)
         try:
@@ -651,11 +610,13 @@ class Robot(ConstraintMethods):
             raise InputError(f"the batch axes of {shapes} do not fit together") from None
         return arrays
 
-    def _has_loops(self, what: str) -> InputError:
-        names = ", ".join(loop.name for loop in self.model.loops[:4])
+    def _has_loops(self, function: str) -> InputError:
+        own = [*(loop.name for loop in self.model.loops), *(c.name for c in self.model.constraints)]
+        keeps = f"constrained_{function}"
+        known = f"{keeps} keeps them, and " if keeps in functions.LOOP_FUNCTIONS else ""
         return InputError(
-            f"robot {self.name!r} has loops ({names}), which {what} ignores; "
-            f"robot.spanning_tree() gives the robot with its loops cut open, and constrained_forward_dynamics keeps them"
+            f"robot {self.name!r} has loops or constraints ({', '.join(own[:4])}), which {function} would ignore; "
+            f"{known}robot.spanning_tree() gives the robot with its loops cut open"
         )
 
     @property
@@ -706,11 +667,6 @@ class Robot(ConstraintMethods):
     @cached_property
     def _singular(self) -> dict[tuple[int, ...], tuple[str, ...]]:
         return {}
-
-
-def _parts(count: int, stacked: Array) -> list[Array]:
-    """The arrays stacked on the first axis of one state's result, which has as many axes as there are parts."""
-    return list(np.moveaxis(stacked, -count, 0))
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:

@@ -144,6 +144,26 @@ class AxisRotation(Rotation):
 IDENTITY = Rotation(EYE)
 
 
+def constant_rotation(rows: Mat) -> Rotation:
+    """A rotation of plain numbers that knows its zeros."""
+    if rows == EYE:
+        return IDENTITY
+    for k, unit in enumerate(EYE):
+        a, b = (k + 1) % 3, (k + 2) % 3
+        if rows[k] == unit and rows[a][k] == 0.0 and rows[b][k] == 0.0:
+            return AxisRotation(k, rows[a][a], rows[b][a])
+    return Rotation(rows)
+
+
+def z_to(axis: Vec) -> Rotation:
+    """A rotation that takes z to a constant unit axis: for ±x, ±y, ±z one of quarter turns."""
+    k = max(range(3), key=lambda j: abs(axis[j]))
+    other = EYE[2] if k == 1 else EYE[1] if k == 0 else EYE[0]
+    x = sub(other, scale(dot(other, axis), axis))
+    x = scale(1.0 / sqrt(dot(x, x)), x)
+    return constant_rotation(transpose((x, cross(axis, x), axis)))
+
+
 def axis_angle(axis: Vec, angle: Scalar) -> Rotation:
     """The rotation about a constant unit axis; about ±x, ±y, ±z one that knows its zeros."""
     c, s = cos(angle), sin(angle)

@@ -24,12 +24,12 @@ from qddot.rotation import (
     EYE,
     IDENTITY,
     ZERO,
-    AxisRotation,
     Mat,
     Rotation,
     Vec,
     add,
     columns_map,
+    constant_rotation,
     cross,
     dot,
     exp_coefficients,
@@ -87,12 +87,7 @@ class Transform:
 
 def constant_transform(rows: Mat = EYE, p: Vec = ZERO) -> Transform:
     """A transform of plain numbers that knows its zeros: identity, rotation about an axis, no shift."""
-    R = IDENTITY if rows == EYE else Rotation(rows)
-    for k, unit in enumerate(EYE):
-        a, b = (k + 1) % 3, (k + 2) % 3
-        if rows != EYE and rows[k] == unit and rows[a][k] == 0.0 and rows[b][k] == 0.0:
-            R = AxisRotation(k, rows[a][a], rows[b][a])
-    return Transform(R, ZERO if p == ZERO else p)
+    return Transform(constant_rotation(rows), ZERO if p == ZERO else p)
 
 
 class Product(Transform):
@@ -292,6 +287,17 @@ def steiner(p: Vec, w: Vec) -> Mat:
     x, y, z = 2.0 * p[0] * w[0], 2.0 * p[1] * w[1], 2.0 * p[2] * w[2]
     xy, xz, yz = (p[i] * w[j] + p[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
     return ((y + z, -xy, -xz), (-xy, x + z, -yz), (-xz, -yz, x + y))
+
+
+def about_centre(G: Inertia) -> tuple[Vec, Inertia]:
+    """The centre of mass, and the inertia about it: Kim (22) backwards.
+
+    What has no mass has no such point; its origin stands for it, and a first moment may be left.
+    """
+    massive = less(0.0, G.m)
+    c = scale(where(massive, 1.0, 0.0) / where(massive, G.m, 1.0), G.h)
+    x, y, z = (where(massive, 0.0, k) for k in G.h)
+    return c, Inertia(G.m, (x, y, z), mat_sub(G.I, steiner(c, scale(0.5 * G.m, c))))
 
 
 def zero_inertia() -> Inertia:

@@ -87,7 +87,8 @@ def renumbered(model: Model, rng: np.random.Generator) -> Model:
 def needs_of(name: str, robot) -> dict:
     """What else a function needs, for tests that run over all functions: the last frame, every other freedom."""
     last, some = robot.frame_names[-1], tuple(range(0, robot.nv, 2))
-    return {"": {}, "frame": {"frame": last}, "prescribed": {"prescribed": some}}[FUNCTIONS[name].needs]
+    known = {"frame": last, "prescribed": some}
+    return {need: known[need] for need in FUNCTIONS[name].needs}
 
 
 AXIAL = ("revolute", "prismatic", "helical", "cylindrical", "universal")

@@ -1,6 +1,7 @@
 """The command line as a person uses it: what it prints and what it returns."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -144,6 +145,7 @@ def test_count(capsys):
         rows = out.split(f"  {function} ")[1].split("\n  ")
         methods = len(functions.FUNCTIONS[function].methods)
         assert sum("*" in row.split("what")[0] for row in rows[:methods]) == 1, function  # auto takes one of them
+    assert re.search("without constraint_forces: link .bob1. has no mass", out)  # a point on a string: it is not for that
 
 
 def test_count_as_json(capsys):

@@ -30,8 +30,12 @@ MAY_IMPORT = {
     "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
-    "rolling": {"compiler", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
-    "algorithms": {"model", "closing", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"},
+    "kinds": {"model", "joints", "spatial", "rotation"},
+    "rolling": {"compiler", "kinds", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
+    "algorithms": {
+        *("model", "closing", "kinds", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
+        "errors",
+    },
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
@@ -41,6 +45,8 @@ MAY_IMPORT = {
         *("algorithms", "compiler", "parameters", "regroup", "rolling"),
         *("model", "joints", "spatial", "scalars", "errors"),
     },
+    "by": {"model", "errors"},
+    "derivative_methods": {"by", "constraints", "model", "errors"},
     "constraints": {"algorithms", "model", "errors"},
     "constraint_methods": {"constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
@@ -54,8 +60,10 @@ MAY_IMPORT = {
     },
     "robot": {
         *(
+            "by",
             "simulation",
             "constraint_methods",
+            "derivative_methods",
             "kernels",
             "export",
             "functions",
@@ -74,10 +82,21 @@ MAY_IMPORT = {
     "cache_command": {"compiler", "errors"},
     "export_command": {"loading", "robot", "export", "functions"},
     "count_command": {"robot", "functions", "errors"},
+    "comparison": {"robot", "functions", "kernels", "compiler", "errors"},
+    "compare_command": {"comparison", "loading", "robot", "functions", "errors"},
     "bench": {"robot", "functions", "kernels", "compiler"},
     "cli": {
-        *("bench", "cache_command", "count_command", "export_command", "view_command", "demo", "loading", "robot", "check"),
-        *("robots", "compiler", "errors", ""),
+        *(
+            "bench",
+            "cache_command",
+            "compare_command",
+            "count_command",
+            "export_command",
+            "view_command",
+            "demo",
+            "loading",
+        ),
+        *("robot", "check", "robots", "compiler", "errors", ""),
     },
     "__main__": {"cli"},
     "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
@@ -154,8 +173,9 @@ def test_algorithms_cite_their_source(path):
 BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
-    "robot.py": 780,  # one short method a function, all alike
-    "functions.py": 500,  # one table of all functions, and what makes programs of its rows
+    "robot.py": 800,  # one short method a function, all alike
+    "functions.py": 600,  # one table of all functions and formulations, and what makes programs of its rows
+    "constraints.py": 470,  # what a state with constraints can be asked, and what can be wrong with it
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way

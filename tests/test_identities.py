@@ -219,6 +219,35 @@ def test_operational_space(robot):
     close(robot.acceleration(s.q, s.v, a, name)[rows], wanted, solve(condition))
 
 
+@SETTINGS
+@given(trees())
+def test_operational_space_inertia(robot):
+    """Λ⁻¹ by force propagation is J M⁻¹ Jᵀ, of every frame; its inverse is that of `operational_space`."""
+    s = State(robot)
+    for name in robot.frame_names:
+        J, M = robot.jacobian(s.q, name), robot.mass_matrix(s.q)
+        expected = J @ np.linalg.solve(M, J.T)
+        close(robot.operational_space_inverse_inertia(s.q, name), expected, solve(np.linalg.cond(M)))
+    rows = _independent_rows(J)
+    condition = np.linalg.cond(M) * np.linalg.cond(J[rows]) ** 2 if rows else 1.0
+    if rows and condition < 1e8:
+        Lambda = robot.operational_space_inertia(s.q, name, rows)
+        close(Lambda, robot.operational_space(s.q, s.v, name, rows)[0], solve(condition))
+
+
+def test_operational_space_inertia_of_a_real_arm():
+    """Six freedoms and more: all rows. A force on the tool accelerates it by Λ⁻¹ F, by forward dynamics from rest."""
+    robot = qddot.load("puma560")
+    q, _ = robot.random_state(3)
+    rest, frame, F = np.zeros(6), robot.link_names[-1], np.arange(1.0, 7.0)
+    f_ext = np.zeros((6, 6))
+    f_ext[-1] = F
+    a = robot.forward_dynamics(q, rest, rest, f_ext) - robot.forward_dynamics(q, rest, rest)
+    close(robot.operational_space_inertia(q, frame) @ robot.acceleration(q, rest, a, frame), F, 1e-9)  # cond(Λ) below 1e5
+    with pytest.raises(qddot.InputError, match="independent rows"):
+        robot.operational_space_inertia(robot.neutral(), frame)
+
+
 def _independent_rows(J):
     rows: list[int] = []
     for r in range(6):

@@ -67,7 +67,7 @@ def agree(model, name, extra=None, states=19):
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
     program = fused(functions.traced(model, name, "auto", **extra))
-    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
+    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse", "operational_space"))
     worse = np.max(np.linalg.cond(robot.mass_matrix(q))) if solves else 1.0
     for k in (0, states - 1):
         inputs = np.concatenate([np.ravel(x[k]) for x in arrays])
@@ -95,6 +95,18 @@ def test_every_method(name):
     results = [kernels.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
     for other in results[1:]:
         close(other, results[0], 1e-10)  # formulations differ in rounding by the condition of M, here below 1e3
+
+
+def test_one_state_is_not_divided_among_threads(monkeypatch):
+    """Of a kernel so long that a state alone would be worth several threads, as those of very long chains are."""
+    monkeypatch.setattr("qddot.compiler.kernel._threads", 2)
+    robot = qddot.load("double_pendulum")
+    q, v = robot.random_state(0)
+    expected = robot.inverse_dynamics(q, v, v)
+    k = kernels.build(robot.model, "inverse_dynamics")
+    k.one_state, k._one_thread, k._operations = None, 0, 10**9
+    assert np.array_equal(k(q, v, v), expected)
+    assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
 
 
 REAL = [p for p in URDFS if p.name not in REFUSED and p.stat().st_size < 80_000][::2][:30]
@@ -237,6 +249,21 @@ def test_place_size_and_threads_do_not_change_bits(robot, states):
         qddot.set_num_threads(None)
 
 
+def test_one_state_is_never_split(robot, states, monkeypatch):
+    """A kernel so long that one state is worth several threads has no batch to split."""
+    k = robot.kernel("forward_dynamics", method="articulated_body_absolute")
+    expected = k(*(x[0] for x in states))
+    monkeypatch.setattr(k, "_operations", 10**8)
+    monkeypatch.setattr(k, "_one_thread", 0)
+    monkeypatch.setattr(k, "one_state", None)
+    try:
+        qddot.set_num_threads(2)
+        assert np.array_equal(k(*(x[0] for x in states)), expected)
+        assert np.array_equal(k(*(x[:1] for x in states))[0], expected)
+    finally:
+        qddot.set_num_threads(None)
+
+
 def test_strange_memory(robot, states):
     k, M = robot.kernel("inverse_dynamics"), robot.kernel("mass_matrix")
     q, v, a = states
@@ -282,6 +309,24 @@ def test_long_results_are_written_past_the_caches(monkeypatch, tmp_path, states,
 def _strided(rows, shape):
     inner = np.empty(shape[1:]).strides
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
+
+
+@pytest.mark.parametrize("name", ["forward_dynamics", "mass_matrix", "forward_dynamics_derivatives"])
+def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states, name):
+    """One state fills a block then, and what is left of a batch a last one; the bits are the same."""
+    expected = robot.kernel(name)(*states[: len(robot.kernel(name).inputs)])
+    monkeypatch.setattr(llvm, "LONG", 1)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    long = kernels.build(robot.model, name)
+    assert long.one_state is None
+    x = states[: len(long.inputs)]
+    for n in (1, 3, 8, 11, 100):
+        assert np.array_equal(long(*(a[:n] for a in x)), expected[:n])
+        assert np.array_equal(long(*(a[n - 1 :: -1] for a in x)), expected[n - 1 :: -1])
+    assert np.array_equal(long(*(a[5] for a in x)), expected[5])
+    shared = long(x[0][:11], *(a[5] for a in x[1:]))
+    assert np.array_equal(shared[5], expected[5])
+    assert long(*(a[:0] for a in x)).shape == (0, *long.output)
 
 
 def test_out(robot, states):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import sysconfig
+from pathlib import Path
 
 import linkages
 import numpy as np
@@ -640,7 +642,8 @@ def test_more_rows_than_unknown_accelerations():
     with pytest.raises(
         qddot.InputError, match=r"prescribed accelerations .* cannot be: with them loop 'cut' row \d opens by"
     ):
-        robot.hybrid_dynamics(q, v, a, np.zeros(5), prescribed=u)
+        robot.hybrid_dynamics(q[0], v[0], a[0], np.zeros(5), prescribed=u)
+    assert np.isnan(robot.hybrid_dynamics(q, v, a, np.zeros(5), prescribed=u)).all()
 
 
 # ---- wrong use
@@ -673,6 +676,26 @@ def test_open_loops_and_wrong_velocities_are_said():
     with pytest.raises(qddot.InputError, match="neither loops nor other constraints"):
         qddot.load("puma560").close_loops(np.zeros(6))
     assert np.isnan(robot.forward_dynamics(q[0], z + np.nan, z)).all()
+
+
+def test_kernels_cannot_be_mistaken_for_those_of_the_tree():
+    """Names of dynamics that loops change are refused for a robot that has loops, or constraints of its user's own."""
+    tree = qddot.load("puma560")
+    for robot in (qddot.load("fivebar"), tree.with_constraint("same", position=lambda q: [q[0] - q[1]])):
+        for name in (
+            "forward_dynamics",
+            "inverse_dynamics",
+            "inverse_dynamics_derivatives",
+            "forward_dynamics_with_forces",
+        ):
+            with pytest.raises(qddot.InputError, match=rf"has loops or constraints .*, which {name} would ignore"):
+                robot.kernel(name)
+        with pytest.raises(qddot.InputError, match="constrained_forward_dynamics keeps them"):
+            robot.export_c("forward_dynamics")
+        with pytest.raises(qddot.InputError, match="which hybrid_dynamics would ignore"):
+            robot.kernel("hybrid_dynamics", prescribed=[0])
+        assert robot.kernel("constrained_forward_dynamics").info.function == "constrained_forward_dynamics"
+        assert robot.spanning_tree().kernel("forward_dynamics").info.function == "forward_dynamics"
 
 
 def test_what_cannot_be_assembled_is_said():
@@ -792,3 +815,80 @@ def test_robots_with_constraints_are_themselves():
     assert set(KINDS) >= {loop.joint.kind for loop in robot.model.loops}
     s = State(robot)
     assert other.spanning_tree().forward_dynamics(s.q, s.v, s.a).shape == (3,)
+
+
+JDOTV = ("connect_2d", "connect_3d", "weld_3d")
+
+
+@pytest.mark.parametrize("name", JDOTV)
+def test_models_of_mujoco_warp(name):
+    """Boxes that float and are held together: the three methods, and MuJoCo where it is at rest.
+
+    At rest nothing depends on how MuJoCo treats J̇v. Its matrices in (20) give our accelerations; its own soft solution
+    comes within (1 - d)/d of them at the hardest impedance d = 0.9999 that it takes, times what A M⁻¹ Aᵀ's rows mix.
+    """
+    mujoco = pytest.importorskip("mujoco")
+    from qddot import conventions
+
+    file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
+    if not file.exists():
+        pytest.skip("mujoco-warp is not installed")
+    robot = qddot.Robot(qddot.load(file).model, compiled=False)
+    m = mujoco.MjModel.from_xml_path(str(file))
+    d = mujoco.MjData(m)
+    mujoco.mj_resetDataKeyframe(m, d, 0)
+    q = conventions.from_mujoco_q(robot.model, d.qpos)
+    assert np.abs(robot.constraint_residual(q)).max() < 1e-12
+    assert robot.mobility == {"connect_2d": 3, "connect_3d": 9, "weld_3d": 6}[name]
+    rng = np.random.default_rng(0)
+    tau = rng.standard_normal(robot.nv)
+    v = robot.project_velocity(q, conventions.from_mujoco_v(robot.model, q, d.qvel))
+    results = [robot.constrained_forward_dynamics(q, v, tau, method=method) for method in METHODS]
+    for a, lam in results[1:]:
+        close(a, results[0][0])
+        close(lam, results[0][1])
+    a = robot.forward_dynamics(q, 0.0 * v, tau)
+    m.eq_solimp[:] = (0.9999, 0.9999, 0.001, 0.5, 2)
+    d.qvel[:], d.qfrc_applied[:] = 0.0, conventions.to_mujoco_tau(robot.model, q, tau)
+    m.opt.tolerance, m.opt.iterations = 1e-14, 200
+    m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_REFSAFE
+    mujoco.mj_forward(m, d)
+    J, M = d.efc_J.reshape(d.nefc, m.nv), np.zeros((m.nv, m.nv))
+    mujoco.mj_fullM(m, d, M)
+    system = np.block([[M, -J.T], [J, np.zeros((d.nefc, d.nefc))]])
+    hard = np.linalg.lstsq(system, [*d.qfrc_smooth, *np.zeros(d.nefc)], rcond=None)[0][: m.nv]
+    theirs = conventions.to_mujoco_a(robot.model, q, 0.0 * v, a)
+    close(theirs, hard)
+    close(theirs, d.qacc, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["fivebar", "fourbar_six_rows"])
+def test_a_batch_is_never_lost_to_one_sample(name):
+    """Open loops, velocities and accelerations that open them, NaN: each is NaN in its own sample, whatever is asked."""
+    robot = MECHANISMS[name]()
+    q, v, a = motion(robot, 7)
+    drives, tau = robot.joint_names[:2], np.ones(robot.nv)
+    q[1], v[2, 0], a[3, 0] = q[1] + 0.1, v[2, 0] + 1.0, a[3, 0] + 1.0
+    q[4, 0], v[5, 0], a[6, 0] = np.nan, np.nan, np.nan
+
+    def check(function, bad, *inputs):
+        found, alone = function(*inputs), function(*(x[0] for x in inputs))
+        good = [k for k in range(7) if k not in bad]
+        for x, one in zip(found, alone, strict=True):
+            assert np.isnan(x[bad]).all()
+            assert np.isfinite(x[good]).all()
+            close(x[0], one)
+
+    everything = robot.joint_names
+    with np.errstate(all="ignore"):
+        check(lambda *s: robot.constrained_inverse_dynamics(*s, actuated=everything), [1, 2, 3, 4, 5, 6], q, v, a)
+        hybrid = robot.constrained_hybrid_dynamics
+        check(lambda q, v, a: hybrid(q, v, a, tau, prescribed=drives[:1])[:2], [1, 2, 4, 5, 6], q, v, a)
+        check(lambda q, v: robot.constrained_forward_dynamics(q, v, tau), [1, 2, 4, 5], q, v)
+        check(lambda q, v: (robot.forward_dynamics(q, v, tau, method="null_space"),), [1, 2, 4, 5], q, v)
+        check(lambda q, v: (robot.project_velocity(q, v),), [4, 5], q, v)
+        check(lambda q: (robot.close_loops(q)[0],), [4], q)
+    too_few = robot.constrained_inverse_dynamics(q[:1], v[:1], a[:1], actuated=[])[0]
+    assert np.isnan(too_few).all()
+    with pytest.raises(qddot.InputError, match="is not possible with the joints that are actuated"):
+        robot.constrained_inverse_dynamics(q[0], v[0], a[0], actuated=[])

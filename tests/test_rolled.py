@@ -22,9 +22,12 @@ SOLVED = 1e-10
 
 RECURSIONS = {
     "inverse_dynamics": ("newton_euler", "newton_euler_classical", "newton_euler_absolute"),
-    "inverse_dynamics_with_forces": ("newton_euler", "newton_euler_classical", "newton_euler_absolute"),
+    "inverse_dynamics_with_forces": ("newton_euler", "newton_euler_classical", "newton_euler_absolute", "denoc"),
     "forward_dynamics": ("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
-    "forward_dynamics_with_forces": ("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
+    "forward_dynamics_with_forces": (
+        *("articulated_body", "articulated_body_classical", "articulated_body_absolute"),
+        "denoc",
+    ),
     "bias_force": ("newton_euler", "newton_euler_classical"),
     "gravity_force": ("newton_euler",),
     "passive_force": ("joints",),

@@ -1,6 +1,6 @@
 """The mass matrix by composite rigid bodies.
 
-Featherstone & Orin 2000, section 3.2 (Walker & Orin's method 3, and method 1 as the definition).
+Featherstone & Orin 2000, section 3.2 (Walker & Orin's method 3, and method 1 as the definition); their method 2 beside it.
 
 | code   | paper    | meaning                                                   |
 |--------|----------|-----------------------------------------------------------|
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
-from qddot.blocks import Ad_columns, Ad_inv_T_columns, apply
+from qddot.blocks import Ad_columns, Ad_inv_columns, Ad_inv_T_columns, apply
 from qddot.model import Model
 from qddot.spatial import inertia_seen
 
@@ -64,3 +64,23 @@ def mass_matrix_by_columns(model: Model, q: Any) -> NDArray[Any]:
     still = rigid_body_forces(model, q, rest, rest)
     columns = [rigid_body_forces(model, q, rest, delta) - still for delta in np.eye(model.nv)]
     return np.stack(columns, axis=-1) if columns else np.zeros((*np.shape(q)[:-1], 0, 0))
+
+
+def mass_matrix_by_half_columns(model: Model, q: Any) -> NDArray[Any]:
+    """Of each column of M what lies outward of its joint; the rest is symmetric.   Walker & Orin, method 2.
+
+    When joint j alone accelerates, from rest and without gravity, only the links that it carries move.
+    """
+    T, S, M = model.transforms(q), model.axes(q), model.joint_matrix("M")
+    for j, _ in model.outward():
+        carried = [i for i, _ in model.outward() if j in model.ancestors(i)]
+        A, F = {j: S[j]}, {j: apply(model.inertia[j], S[j])}
+        for i in carried[1:]:
+            A[i] = Ad_inv_columns(T[i], A[model.parent[i]])
+            F[i] = apply(model.inertia[i], A[i])
+        for i in reversed(carried[1:]):
+            block, p = S[i].T.on(F[i]), model.parent[i]
+            M[i, j], M[j, i] = block, block.T
+            F[p] = F[p] + Ad_inv_T_columns(T[i], F[i])
+        M[j, j] = S[j].T.on(F[j]).add_diagonal(model.armature[j])
+    return M.stack()

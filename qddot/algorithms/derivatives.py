@@ -1,4 +1,4 @@
-"""Inverse and forward dynamics differentiated by q, v, a and tau, all columns at once.
+"""Inverse, forward and hybrid dynamics differentiated by q, v, a and tau, all columns at once.
 
 Kim 2012, section 4, gives the derivative by one scalar; Carpentier & Mansard 2018 and Singh, Russell & Wensing 2022 share
 the work between columns. Here it is in link coordinates, for joints of several freedoms and with S(q) of its own.
@@ -30,20 +30,22 @@ Cost: O(n · depth).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms.classical import bias_force
+from qddot.algorithms.classical import bias_force, rigid_body_forces
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
+from qddot.algorithms.hybrid import Chosen, only, yielding
 from qddot.algorithms.passive import passive_derivatives, passive_forces
 from qddot.blocks import Ad_inv_T_columns, Forces, Matrix, Motions, Vector, apply
 from qddot.joints import Free
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
-from qddot.scalars import split, stack
+from qddot.scalars import Scalar, split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
@@ -58,6 +60,8 @@ from qddot.spatial import (
     zero_force,
     zero_motion,
 )
+
+Entries = dict[tuple[int, int], Scalar]
 
 
 class VelocityForce(NamedTuple):
@@ -203,7 +207,7 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
     a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
     outward = _outward(model, q, v, a)
-    own_q, own_v = _taken_up(model, outward.slopes)
+    own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
     out = []
     for slopes, own in ((by_q, own_q), (by_v, own_v)):
@@ -212,19 +216,56 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     return _stacked(*out, inverse_of(*factors))
 
 
-def _taken_up(model: Model, slopes: Slopes) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What free joints do about A and A_v by themselves, which is then gone from the slopes.
+def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, *, prescribed: Chosen) -> NDArray[Any]:
+    """q̈ and τ of hybrid dynamics, complete, by q, v, a and τ: (2, 4, nv, nv). What is not given has columns of zeros.
+
+    With u prescribed and w not: ∂q̈_w = -M_ww⁻¹ ∂ID_w and ∂τ_u = ∂ID_u + M_uw ∂q̈_w, where ID is taken at the solution and
+    differentiated by q, v and q̈_u. By τ_w they are M_ww⁻¹ and M_uw M_ww⁻¹.   Kim (33) (34), differentiated.
+    """
+    n, u, (w, inside) = model.nv, list(prescribed), yielding(model, prescribed)
+    M, qdd = rows_of(mass_matrix(model, q)), split(a)
+    factors = inverse_factors([[M[r][c] for c in w] for r in w], inside)
+    lacking = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, only(a, u)))
+    for k, x in zip(w, inverse_times(*factors, [lacking[k] for k in w]), strict=True):
+        qdd[k] = x
+    outward = _outward(model, q, v, stack(qdd))
+    own_q, own_v = _taken_up(model, outward.slopes, w)
+    by_q, by_v, _ = _inward(model, q, v, outward)
+    da: list[Entries] = [{}, {}, {(k, k): 1.0 for k in u}, {}]
+    dtau: list[Entries] = [{}, {}, {}, {(k, k): 1.0 for k in w}]
+    for which, slopes in enumerate((rows_of(by_q), rows_of(by_v), M)):
+        for c in u if which == 2 else range(n):
+            x = inverse_times(*factors, [slopes[r][c] for r in w])
+            da[which].update({(k, c): -y for k, y in zip(w, x, strict=True)})
+            dtau[which].update({(r, c): slopes[r][c] - Vector(M[r][k] for k in w).dot(x) for r in u})
+    W = inverse_of(*factors)
+    da[3] = {(r, c): W[..., i, j] for i, r in enumerate(w) for j, c in enumerate(w)}
+    dtau[3].update({(r, c): -da[2][c, r] for r in u for c in w})
+    by_a = [_matrix(x, n) for x in da]
+    return np.stack([_stacked(by_a[0] - own_q, by_a[1] - own_v, *by_a[2:]), _stacked(*(_matrix(x, n) for x in dtau))], -4)
+
+
+def _matrix(entries: Entries, n: int) -> NDArray[Any]:
+    return stack([entries.get((r, c), 0.0) for r in range(n) for c in range(n)], (n, n))
+
+
+def _taken_up(model: Model, slopes: Slopes, yielding: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What free joints that yield do about A and A_v by themselves, which is then gone from the slopes.
 
     M times the accelerations A of a joint with all six freedoms is what A takes. So a floating base answers its own
     rotation against gravity and its own linear velocity alone, and all other accelerations stay exactly as they are.
     """
     by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free) and model.is_loose(i):
+        if isinstance(model.joint[i], Free) and model.is_loose(i) and _within(model, i, yielding):
             for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
                 block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
                 columns[i] = Motions(zero_motion() for _ in columns[i])
     return by_q.stack(), by_v.stack()
+
+
+def _within(model: Model, i: int, chosen: Sequence[int]) -> bool:
+    return set(range(model.slots[i].v.start, model.slots[i].v.stop)) <= set(chosen)
 
 
 def _stacked(*matrices: Any) -> NDArray[Any]:

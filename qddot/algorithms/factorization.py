@@ -61,10 +61,15 @@ def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Spar
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few freedoms."""
+    bias = rigid_body_forces(model, q, v, np.zeros(model.nv), f_ext)
+    return solve(model, mass_matrix(model, q), tau + passive_forces(model, q, v) - bias)
+
+
+def solve(model: Model, M: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """M⁻¹ b by the factors of M."""
     above = freedoms_above(model)
-    L, reciprocal = factors(rows_of(mass_matrix(model, q)), above)
-    at_rest = np.zeros(model.nv)
-    x = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
+    L, reciprocal = factors(rows_of(M), above)
+    x = split(b)
     for k in reversed(range(model.nv)):
         for i in above[k]:
             x[i] = x[i] - L[k][i] * x[k]

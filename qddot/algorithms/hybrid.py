@@ -56,7 +56,7 @@ def hybrid_dynamics(
     if model.is_coupled:
         return _partitioned(model, q, v, a, tau, passive, prescribed, f_ext)
     T, S, Sdot_v = model.joints_at(q, v)
-    qd, qdd, F_ext = model.velocities(v), model.velocities(_only(a, prescribed)), model.external(f_ext)
+    qd, qdd, F_ext = model.velocities(v), model.velocities(only(a, prescribed)), model.external(f_ext)
     V, eta, B = model.per_link("V", "eta", "B")
     V[0], B[0] = zero_motion(), -1.0 * F_ext[0]
     for i, p in model.outward():  # outward: velocities and what they and the prescribed accelerations cause
@@ -76,7 +76,7 @@ def hybrid_dynamics_classical(
     tau = tau + passive
     if model.is_coupled:
         return _partitioned(model, q, v, a, tau, passive, prescribed, f_ext)
-    T, S, F = classical.link_forces(model, q, v, _only(a, prescribed), f_ext)
+    T, S, F = classical.link_forces(model, q, v, only(a, prescribed), f_ext)
     still = [zero_motion() for _ in T]
     return _recursion(model, T, S, still, F, a, tau, passive, prescribed, zero_motion())
 
@@ -94,17 +94,17 @@ def _recursion(
     base: Motion,
 ) -> NDArray[Any]:
     """The backward and the second forward loop of Table 4."""
-    u, w = _split(model, prescribed)
+    u, w = kinds_of_freedoms(model, prescribed)
     given, tau, left = model.velocities(a), model.velocities(tau), model.velocities(passive)
     Vdot, I_A, U, Psi, Pi = model.per_link("Vdot", "I_A", "U", "Psi", "Pi")
     qdd, force = model.joint_vector("a"), model.joint_vector("tau")
     for i in range(len(Pi)):
         Pi[i] = zero_articulated()
     for i, p in model.inward():  # inward: articulated inertias and bias forces
-        S_v, tau_v = _columns(S[i], w[i]), _at(tau[i], w[i])
+        S_v, tau_v = columns(S[i], w[i]), at(tau[i], w[i])
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v)
-        Psi[i] = S_v.T.on(U[i]).add_diagonal(_at(model.armature[i], w[i])).inverse()
+        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
         if not u[i] and model.is_loose(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
@@ -115,15 +115,15 @@ def _recursion(
         B[p] = B[p] + Ad_inv_T(T[i], beta)
     Vdot[0] = base
     for i, p in model.outward():  # outward: accelerations, and forces of prescribed freedoms
-        S_v, S_u = _columns(S[i], w[i]), _columns(S[i], u[i])
+        S_v, S_u = columns(S[i], w[i]), columns(S[i], u[i])
         carried = Ad_inv(T[i], Vdot[p]) + eta[i]
-        yielded = Psi[i] @ (_at(tau[i], w[i]) - U[i].dot(carried) - S_v.T @ B[i])  # Kim (45)
+        yielded = Psi[i] @ (at(tau[i], w[i]) - U[i].dot(carried) - S_v.T @ B[i])  # Kim (45)
         Vdot[i] = carried + S_v @ yielded
-        rotor = _at(model.armature[i], u[i]).times(_at(given[i], u[i]))
+        rotor = at(model.armature[i], u[i]).times(at(given[i], u[i]))
         driven = apply(I_A[i], S_u).dot(Vdot[i]) + S_u.T @ B[i] + rotor
-        qdd[i] = _merged(u[i], _at(given[i], u[i]), w[i], yielded)
-        force[i] = _merged(u[i], driven, w[i], _at(tau[i], w[i])) - left[i]
-    return _two_rows(qdd.stack(), force.stack(), model.nv)
+        qdd[i] = merged(u[i], at(given[i], u[i]), w[i], yielded)
+        force[i] = merged(u[i], driven, w[i], at(tau[i], w[i])) - left[i]
+    return two_rows(qdd.stack(), force.stack(), model.nv)
 
 
 def hybrid_dynamics_partitioned(
@@ -138,12 +138,9 @@ def _partitioned(
     model: Model, q: Any, v: Any, a: Any, tau: Any, passive: Any, prescribed: Chosen, f_ext: Any
 ) -> NDArray[Any]:
     """Joints that share coordinates come reduced in M and b, so it serves mimic joints as it is."""
-    free = [k for k in range(model.nv) if k not in set(prescribed)]
+    M, (free, inside) = rows_of(mass_matrix(model, q)), yielding(model, prescribed)
     place = {k: r for r, k in enumerate(free)}
-    above = freedoms_above(model)
-    M = rows_of(mass_matrix(model, q))
-    known = split(classical.rigid_body_forces(model, q, v, _only(a, prescribed), f_ext))  # b + M_·u q̈_u
-    inside = [[place[i] for i in above[k] if i in place] for k in free]
+    known = split(classical.rigid_body_forces(model, q, v, only(a, prescribed), f_ext))  # b + M_·u q̈_u
     L, reciprocal = factors([[M[r][c] for c in free] for r in free], inside)
     forces, left = split(tau), split(passive)
     x: list[Scalar] = [forces[k] - known[k] for k in free]
@@ -159,15 +156,22 @@ def _partitioned(
         qdd[k] = x[r]
     for k in prescribed:
         forces[k] = known[k] + Vector(M[k][c] for c in free).dot(x)
-    return _two_rows(stack(qdd), stack([f - g for f, g in zip(forces, left, strict=True)]), model.nv)
+    return two_rows(stack(qdd), stack([f - g for f, g in zip(forces, left, strict=True)]), model.nv)
 
 
-def _only(a: Any, prescribed: Chosen) -> NDArray[Any]:
+def yielding(model: Model, prescribed: Chosen) -> tuple[list[int], list[list[int]]]:
+    """The freedoms with given force, and for each the others of them that carry it, counted among themselves."""
+    free = [k for k in range(model.nv) if k not in set(prescribed)]
+    place, above = {k: r for r, k in enumerate(free)}, freedoms_above(model)
+    return free, [[place[i] for i in above[k] if i in place] for k in free]
+
+
+def only(a: Any, prescribed: Chosen) -> NDArray[Any]:
     """The accelerations that are given; the others nothing."""
     return stack([x if k in set(prescribed) else 0.0 for k, x in enumerate(split(a))])
 
 
-def _split(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list[int]]]:
+def kinds_of_freedoms(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list[int]]]:
     """Of each joint, the freedoms with given acceleration and those with given force."""
     chosen = set(prescribed)
     own = [range(slot.v.start, slot.v.stop) for slot in model.slots]
@@ -175,19 +179,22 @@ def _split(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list
     return u, [[k - ks.start for k in ks if k not in chosen] for ks in own]
 
 
-def _at(x: Sequence[Scalar], ks: Chosen) -> Vector:
+def at(x: Sequence[Scalar], ks: Chosen) -> Vector:
+    """Of one joint's numbers, those of these freedoms."""
     return Vector(x[k] for k in ks)
 
 
-def _columns(S: Motions, ks: Chosen) -> Motions:
+def columns(S: Motions, ks: Chosen) -> Motions:
+    """Of one joint's axes, those of these freedoms."""
     return Motions(S[k] for k in ks)
 
 
-def _merged(u: Chosen, x: Vector, w: Chosen, y: Vector) -> Vector:
+def merged(u: Chosen, x: Vector, w: Chosen, y: Vector) -> Vector:
     """One joint's numbers from those of its two kinds of freedoms."""
     found = {**dict(zip(u, x, strict=True)), **dict(zip(w, y, strict=True))}
     return Vector(found[k] for k in range(len(found)))
 
 
-def _two_rows(a: NDArray[Any], tau: NDArray[Any], nv: int) -> NDArray[Any]:
+def two_rows(a: NDArray[Any], tau: NDArray[Any], nv: int) -> NDArray[Any]:
+    """Accelerations above forces."""
     return stack([*split(a), *split(tau)], (2, nv)) if nv else np.zeros((2, 0))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from qddot.blocks import Ad_inv_columns, Motions, ad_columns
 from qddot.model import Frame, Model
-from qddot.spatial import Ad_inv, Motion, Transform, ad, zero_motion
+from qddot.spatial import Ad_inv, Ad_inv_T, Motion, Transform, ad, zero_motion
 
 
 def link_poses(model: Model, q: Any) -> list[Transform]:
@@ -87,6 +87,19 @@ def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[A
         J_dot[j] = Motions(a - b for a, b in zip(moved, carried, strict=True))
         T_jf = T[j] @ T_jf
     return J_dot.stack()
+
+
+def joint_forces_of(model: Model, q: Any, f_ext: Any) -> NDArray[Any]:
+    """Jᵀ f_ext: the joint forces that do the work of forces on the links, each in its link's frame."""
+    T, S, F_ext = model.transforms(q), model.axes(q), model.external(f_ext)
+    (F,), tau = model.per_link("F_ext"), model.joint_vector("tau_ext")
+    F[0] = F_ext[0]
+    for i, _ in model.outward():
+        F[i] = F_ext[i]
+    for i, p in model.inward():
+        tau[i] = S[i].T @ F[i]
+        F[p] = F[p] + Ad_inv_T(T[i], F[i])
+    return tau.stack()
 
 
 def apparent_rate(model: Model, q: Any, v: Any, j: int, V: Motion, S: Motions) -> Motions:

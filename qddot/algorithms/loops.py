@@ -153,7 +153,8 @@ def _own_rows(model: Model, own: Constraint, q: Row) -> list[Row]:
 
 def _own_bias(model: Model, own: Constraint, q: Row, v: Row) -> Row:
     moving = _moving(model, q, v)
+    steady = [Dual(x) for x in v]  # v may be dual by itself: its slope is not to be taken for that along the motion
     if own.velocity is not None:
-        return [_slope(x) for x in own.velocity(moving, v)]
-    twice = [Dual(x, rate) for x, rate in zip(moving, _rates(model, moving, v), strict=True)]
+        return [_slope(x) for x in own.velocity(moving, steady)]
+    twice = [Dual(x, rate) for x, rate in zip(moving, _rates(model, moving, steady), strict=True)]
     return [_slope(_slope(x)) for x in own.position(twice)] if own.position is not None else []

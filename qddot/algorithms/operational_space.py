@@ -1,9 +1,21 @@
-"""Dynamics as seen from a frame: Khatib 1987, cited as [20] in Featherstone & Orin.
+"""Dynamics as seen from a frame: Khatib 1987, cited as [20] in Featherstone & Orin; Lilly & Orin 1990 for its inertia.
 
     Λ V̇ + μ = F,    Λ = (J M⁻¹ Jᵀ)⁻¹,    μ = Λ (J M⁻¹ bias - J̇ v)
 
 with V the frame's twist in its own coordinates, or the rows of it that the task uses. Gravity is in the bias, so it is
-in μ. Λ exists where the chosen rows of J are independent.
+in μ. Λ exists where the chosen rows of J are independent; Λ⁻¹ always does.
+
+`inverse_inertia` is Λ⁻¹ by force propagation: a unit force on the frame passes inward, and each joint that yields to it
+takes its part. A force F on link i pushes joint i with SᵀF, which answers with Ψ SᵀF; that adds FᵀS Ψ SᵀF to Λ⁻¹, and
+F - U Ψ SᵀF goes on to the parent.
+
+| code   | Kim     | meaning                                                 |
+|--------|---------|---------------------------------------------------------|
+| U, Psi | ÎS, Ψ   | of the articulated bodies, as in forward dynamics       |
+| F      |         | six forces, for each unit of force on the frame         |
+| push   |         | SᵀF of a joint                                          |
+
+Cost: O(n) for the articulated inertias, O(depth) for the forces.
 """
 
 from __future__ import annotations
@@ -14,12 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms.articulated_body import mass_matrix_inverse
+from qddot.algorithms.articulated_body import articulated_inertias, mass_matrix_inverse
 from qddot.algorithms.kinematics import jacobian, jacobian_derivative
 from qddot.algorithms.newton_euler import bias_force
 from qddot.blocks import Matrix, Vector
 from qddot.model import Frame, Model
-from qddot.scalars import split, stack
+from qddot.scalars import Scalar, split, stack
+from qddot.spatial import Ad_inv_T, force
 
 
 def operational_space(
@@ -31,6 +44,32 @@ def operational_space(
     Lambda = _inverse(J_Minv @ np.swapaxes(J, -1, -2))
     along = J_Minv @ bias_force(model, q, v)[..., None] - J_dot @ np.asarray(v)[..., None]
     return Lambda, (Lambda @ along)[..., 0]
+
+
+def inverse_inertia(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
+    """Λ⁻¹ = J M⁻¹ Jᵀ, 6×6, by force propagation.   Lilly & Orin. Shared coordinates have no such recursion."""
+    if model.is_coupled:
+        return inverse_inertia_by_jacobian(model, q, frame)
+    T, S = model.transforms(q), model.axes(q)
+    _, U, Psi = articulated_inertias(model, T, S)
+    F = [Ad_inv_T(frame.placement, force(unit)) for unit in np.eye(6).tolist()]
+    found: list[list[Scalar]] = [[0.0] * 6 for _ in range(6)]
+    for j in model.ancestors(frame.link):
+        push = [S[j].T @ f for f in F]
+        answer = [Psi[j] @ x for x in push]
+        for r in range(6):
+            for c in range(r + 1):
+                found[r][c] = found[c][r] = found[r][c] + push[r].dot(answer[c])
+        if model.is_loose(j):
+            break  # a joint of six freedoms passes nothing on
+        F = [Ad_inv_T(T[j], f - U[j] @ x) for f, x in zip(F, answer, strict=True)]
+    return stack([x for row in found for x in row], (6, 6))
+
+
+def inverse_inertia_by_jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
+    """Λ⁻¹ as its definition has it, J M⁻¹ Jᵀ."""
+    J = jacobian(model, q, frame)
+    return J @ mass_matrix_inverse(model, q) @ np.swapaxes(J, -1, -2)
 
 
 def _inverse(A: NDArray[Any]) -> NDArray[Any]:

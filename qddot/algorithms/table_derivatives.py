@@ -1,8 +1,8 @@
-"""Inverse and forward dynamics differentiated by any one scalar p, as recursions.
+"""Inverse, forward and hybrid dynamics differentiated by any one scalar p, as recursions.
 
-Kim 2012, section 4, Tables 5 and 6, with K12-K15 and K19 of the errata put right. What p is, is told by a `Change`: the
-quantities (92), zero where p does not enter. Zeros that are plain numbers vanish when the code is traced, so a kernel for
-one p holds only what depends on it.
+Kim 2012, section 4, Tables 5, 6 and 7, with K12-K19 of the errata put right. What p is, is told by a `Change` (see
+`changes`): the quantities (92), zero where p does not enter. Zeros that are plain numbers vanish when the code is traced,
+so a kernel for one p holds only what depends on it.
 
 | code        | Kim                          | meaning                                                       |
 |-------------|------------------------------|---------------------------------------------------------------|
@@ -18,26 +18,36 @@ Cost: O(n) for each p. For all p = q, v, a at once `derivatives` counts less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import articulated_body
-from qddot.algorithms.articulated_body import articulated_inertias
-from qddot.algorithms.factorization import mass_matrix_inverse, rows_of
-from qddot.algorithms.passive import passive_derivatives, passive_forces
+from qddot.algorithms.changes import Change, by_acceleration, by_coordinate, by_force, by_velocity
+from qddot.algorithms.composite_body import mass_matrix
+from qddot.algorithms.factorization import inverse_factors, inverse_times, rows_of
+from qddot.algorithms.hybrid import (
+    Chosen,
+    at,
+    columns,
+    hybrid_dynamics,
+    kinds_of_freedoms,
+    merged,
+    only,
+    two_rows,
+    yielding,
+)
+from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Forces, Matrix, Motions, Vector, apply
 from qddot.joint_space import PerLink
 from qddot.model import Model
 from qddot.rotation import mat_add, mat_mat, mat_sub, outer, skew, symmetric, transpose
-from qddot.scalars import Scalar, split, stack
+from qddot.scalars import split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
     ArticulatedInertia,
-    Inertia,
     Motion,
     Transform,
     ad,
@@ -45,122 +55,8 @@ from qddot.spatial import (
     articulated,
     articulated_seen,
     zero_force,
-    zero_inertia,
     zero_motion,
 )
-
-# ---- what p is -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Change:
-    """Kim (92): how everything that the recursions start from changes with p. Lists run over the links, the world first."""
-
-    h: list[Motion]
-    S: list[Motions]
-    Sdot_v: list[Motion]
-    inertia: list[Inertia]
-    v: list[Vector]
-    a: list[Vector]
-    tau: list[Vector]
-    passive: list[Vector]
-    base: Motion
-
-
-def _nothing(model: Model) -> Change:
-    """p that enters nowhere."""
-    links = range(len(model.parent))
-    none = [Vector((0.0,) * model.joint[i].nv) for i in links]
-    return Change(
-        h=[zero_motion() for _ in links],
-        S=[Motions(zero_motion() for _ in none[i]) for i in links],
-        Sdot_v=[zero_motion() for _ in links],
-        inertia=[zero_inertia() for _ in links],
-        v=list(none),
-        a=list(none),
-        tau=list(none),
-        passive=list(none),
-        base=zero_motion(),
-    )
-
-
-def _joints_of(model: Model, k: int) -> list[tuple[int, int, float]]:
-    """(link, its freedom, factor) of the joints that freedom k of v moves: several where others follow it."""
-    own = ((i, model.slots[i]) for i, _ in model.outward())
-    return [(i, k - s.v.start, 1.0 if s.factor is None else s.factor) for i, s in own if s.v.start <= k < s.v.stop]
-
-
-def _unit(n: int, k: int, x: Scalar) -> Vector:
-    return Vector(x if j == k else 0.0 for j in range(n))
-
-
-def by_coordinate(model: Model, q: Any, v: Any, k: int) -> Change:
-    """p = q^k in the tangent space: ∂h_i/∂p is the joint's own column of S, Kim (90), and zero elsewhere, (91)."""
-    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
-    for i, j, factor in _joints_of(model, k):
-        joint = model.joint[i]
-        change.h[i] = factor * joint.S(x[i])[j]
-        change.S[i] = Motions(factor * s for s in joint.S_slope(x[i], j))
-        change.Sdot_v[i] = factor * joint.bias_slope(x[i], u[i], j)
-    change.passive = _column(model, passive_derivatives(model, q, v)[0], k)
-    return change
-
-
-def by_velocity(model: Model, q: Any, v: Any, k: int) -> Change:
-    """p = q̇^k."""
-    change, x, u = _nothing(model), model.coordinates(q), model.velocities(v)
-    for i, j, factor in _joints_of(model, k):
-        joint = model.joint[i]
-        change.v[i] = _unit(joint.nv, j, factor)
-        change.Sdot_v[i] = factor * (joint.S_slope(x[i], j) @ u[i] + joint.S_dot(x[i], u[i])[j])
-    change.passive = _column(model, passive_derivatives(model, q, v)[1], k)
-    return change
-
-
-def by_acceleration(model: Model, k: int) -> Change:
-    """p = q̈^k."""
-    change = _nothing(model)
-    for i, j, factor in _joints_of(model, k):
-        change.a[i] = _unit(model.joint[i].nv, j, factor)
-    return change
-
-
-def by_force(model: Model, k: int) -> Change:
-    """p = τ^k."""
-    change = _nothing(model)
-    for i, j, _ in _joints_of(model, k):
-        if model.mimic[i] is None:
-            change.tau[i] = _unit(model.joint[i].nv, j, 1.0)
-    return change
-
-
-def by_inertia(model: Model, i: int, unit: Inertia) -> Change:
-    """p is the amount of a unit inertia that link i has."""
-    change = _nothing(model)
-    change.inertia[i] = unit
-    return change
-
-
-def by_placement(model: Model, q: Any, i: int, X: Motion) -> Change:
-    """p moves the placement P of joint i as P exp(p X); all behind goes with it. Kim (89); (91) does not hold (K12)."""
-    change = _nothing(model)
-    change.h[i] = Ad_inv(model.joint[i].transform(model.coordinates(q)[i]), X)
-    return change
-
-
-def by_gravity(model: Model, g: Sequence[Scalar]) -> Change:
-    """p is the amount of an acceleration g of gravity."""
-    change = _nothing(model)
-    change.base = Motion((0.0, 0.0, 0.0), (-g[0], -g[1], -g[2]))
-    return change
-
-
-def _column(model: Model, matrix: NDArray[Any], k: int) -> list[Vector]:
-    """A column over the freedoms, joint by joint; none for those that follow another."""
-    x = split(matrix[..., :, k])
-    own = [i > 0 and model.mimic[i] is None for i in range(len(model.parent))]
-    return [Vector(x[model.slots[i].v]) if own[i] else Vector((0.0,) * joint.nv) for i, joint in enumerate(model.joint)]
-
 
 # ---- Table 5 -------------------------------------------------------------------------------------------------------------
 
@@ -201,91 +97,156 @@ def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArra
     return _all_columns(model, kinds, lambda change: inverse_dynamics_derivative(model, q, v, a, change))
 
 
-# ---- Table 6 -------------------------------------------------------------------------------------------------------------
+# ---- Tables 6 and 7 ------------------------------------------------------------------------------------------------------
 
 
 def forward_dynamics_derivative(model: Model, q: Any, v: Any, tau: Any, change: Change) -> NDArray[Any]:
-    """∂q̈/∂p.   Kim Table 6 (K13-K15), the backward loop in `_inward`, and what passive joint forces do."""
+    """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no freedom prescribed, as Table 3 is Table 4."""
+    return hybrid_dynamics_derivative(model, q, v, np.zeros(model.nv), tau, change, prescribed=())[..., 0, :]
+
+
+def hybrid_dynamics_derivative(
+    model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, *, prescribed: Chosen
+) -> NDArray[Any]:
+    """∂q̈/∂p and ∂τ/∂p, complete: two rows.   Kim Table 7 (K13-K18), the backward loop in `_inward`.
+
+    Single freedoms of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
+    """
+    u, w = kinds_of_freedoms(model, prescribed)
+    change = _of_what_is_given(change, u, w)
     if model.is_coupled:
-        return _through_the_inverse(model, q, v, tau, change)
-    tau = tau + passive_forces(model, q, v)
+        return _through_the_blocks(model, q, v, a, tau, change, prescribed)
     T, S, Sdot_v = model.joints_at(q, v)
-    qd = model.velocities(v)
+    qd, qdd, force = model.velocities(v), model.velocities(only(a, prescribed)), tau + passive_forces(model, q, v)
     V, eta, B, dV, deta, dB = model.per_link("V", "eta", "B", "dV", "deta", "dB")
     V[0], B[0], dV[0], dB[0] = zero_motion(), zero_force(), zero_motion(), zero_force()
     for i, p in model.outward():
         h, I, dI, V_p, J_v = change.h[i], model.inertia[i], change.inertia[i], Ad_inv(T[i], V[p]), S[i] @ qd[i]
-        dJ_v = change.S[i] @ qd[i] + S[i] @ change.v[i]
+        dJ_v, dJ_a = change.S[i] @ qd[i] + S[i] @ change.v[i], change.S[i] @ qdd[i] + S[i] @ change.a[i]  # K16
         V[i] = V_p + J_v
-        eta[i] = ad(V[i], J_v) + Sdot_v[i]
+        eta[i] = ad(V[i], J_v) + Sdot_v[i] + S[i] @ qdd[i]
         dV[i] = Ad_inv(T[i], dV[p]) - ad(h, V_p) + dJ_v
-        deta[i] = ad(dV[i], J_v) + ad(V[i], dJ_v) + change.Sdot_v[i]
+        deta[i] = ad(dV[i], J_v) + ad(V[i], dJ_v) + change.Sdot_v[i] + dJ_a
         B[i] = -1.0 * ad_T(V[i], I @ V[i])
         dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i]))
-    I_A, U, Psi = articulated_inertias(model, T, S)
-    dU, N = _inward(model, T, S, (I_A, U, Psi), (eta, deta), (B, dB), model.velocities(tau), change)
-    force, a = model.velocities(tau), model.joint_vector("dqdd")
-    Vdot, dVdot = model.per_link("Vdot", "dVdot")
-    Vdot[0], dVdot[0] = model.base_acceleration, change.base
-    for i, p in model.outward():
-        Vdot_p, dforce = Ad_inv(T[i], Vdot[p]), change.tau[i] + change.passive[i]
-        carried = Vdot_p + eta[i]
-        dcarried = Ad_inv(T[i], dVdot[p]) - ad(change.h[i], Vdot_p) + deta[i]  # K13: h_i, not h_λ(i)
-        qdd = Psi[i] @ (force[i] - U[i].dot(carried) - S[i].T @ B[i])
-        left = dforce - dU[i].dot(carried) - U[i].dot(dcarried) - change.S[i].T @ B[i] - S[i].T @ dB[i]
-        dqdd = Psi[i] @ (left - N[i] @ qdd)  # ∂Ψ/∂p {…} = -Ψ N q̈
-        a[i] = dqdd
-        Vdot[i] = carried + S[i] @ qdd
-        dVdot[i] = dcarried + change.S[i] @ qdd + S[i] @ dqdd
-    return a.stack()
+    found = _inward(model, T, S, (eta, deta), (B, dB), model.velocities(force), change, w)
+    return _outward(model, T, S, (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
+
+
+class _Articulated(NamedTuple):
+    """What the backward loop leaves: Î, ÎS_v, Ψ, ∂Î/∂p, ∂(ÎS_v)/∂p, and N = ∂(S_vᵀÎS_v)/∂p."""
+
+    I_A: PerLink
+    U: PerLink
+    Psi: PerLink
+    dI_A: PerLink
+    dU: PerLink
+    N: PerLink
 
 
 def _inward(
     model: Model,
     T: list[Transform],
     S: list[Motions],
-    inertias: tuple[PerLink, PerLink, PerLink],
     etas: tuple[PerLink, PerLink],
     biases: tuple[PerLink, PerLink],
     tau: Any,
     change: Change,
-) -> tuple[PerLink, PerLink]:
-    """The backward loop of Table 6. Leaves B̂ and ∂B̂/∂p in `biases`; gives ∂(ÎS)/∂p and N = ∂(SᵀÎS)/∂p."""
-    (I_A, U, Psi), (eta, deta), (B, dB) = inertias, etas, biases
-    dI_A, dU, N = model.per_link("dI_A", "dU", "N")
+    w: list[list[int]],
+) -> _Articulated:
+    """The backward loop of Table 7. Leaves B̂ and ∂B̂/∂p in `biases`."""
+    (eta, deta), (B, dB) = etas, biases
+    out = _Articulated(*model.per_link("I_A", "U", "Psi", "dI_A", "dU", "N"))
+    I_A, U, Psi, dI_A, dU, N = out
     for i in range(len(model.parent)):
-        dI_A[i] = articulated(change.inertia[i])
+        I_A[i], dI_A[i] = articulated(model.inertia[i]), articulated(change.inertia[i])
     for i, p in model.inward():
-        dS, h, dtau = change.S[i], change.h[i], change.tau[i] + change.passive[i]
-        dU[i] = apply(dI_A[i], S[i]) + apply(I_A[i], dS)
-        N[i] = S[i].T.on(apply(dI_A[i], S[i])) + dS.T.on(U[i]) + dS.T.on(U[i]).T
+        S_v, dS, h = columns(S[i], w[i]), columns(change.S[i], w[i]), change.h[i]
+        tau_v, dtau = at(tau[i], w[i]), at(change.tau[i] + change.passive[i], w[i])
+        U[i] = apply(I_A[i], S_v)
+        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
+        dU[i] = apply(dI_A[i], S_v) + apply(I_A[i], dS)
+        N[i] = S_v.T.on(apply(dI_A[i], S_v)) + dS.T.on(U[i]) + dS.T.on(U[i]).T
         K = U[i].times(Psi[i])
-        if model.is_loose(i):
+        if model.is_loose(i) and len(S_v) == 6:
             # nothing but the joint's own force passes: Π = 0, and β = UΨτ solves Sᵀβ = τ
-            beta = K @ tau[i]
+            beta = K @ tau_v
             dbeta = K @ (dtau - dS.T @ beta)
         else:
-            bias, dbias = I_A[i] @ eta[i] + B[i], dI_A[i] @ eta[i] + I_A[i] @ deta[i] + dB[i]
-            left = tau[i] - S[i].T @ bias
-            dleft = dtau - dS.T @ bias - S[i].T @ dbias  # K15: transposed
+            bias, dbias = I_A[i] @ eta[i] + B[i], dI_A[i] @ eta[i] + I_A[i] @ deta[i] + dB[i]  # K18
+            left = tau_v - S_v.T @ bias
+            dleft = dtau - dS.T @ bias - S_v.T @ dbias  # K15: transposed
             beta = bias + K @ left
             dbeta = dbias + (dU[i] - _times(K, N[i])) @ (Psi[i] @ left) + K @ dleft
-            dPi = _less(dI_A[i], K, dU[i], N[i])
-            Pi = _less(I_A[i], K, U[i], None)
-            dI_A[p] = dI_A[p] + articulated_seen(T[i], _less_turned(dPi, Pi, h))
+            Pi, dPi = _less(I_A[i], K, U[i], None), _less(dI_A[i], K, dU[i], N[i])
+            I_A[p] = I_A[p] + articulated_seen(T[i], Pi)
+            dI_A[p] = dI_A[p] + articulated_seen(T[i], _less_turned(dPi, Pi, h))  # K17
         B[p] = B[p] + Ad_inv_T(T[i], beta)
         dB[p] = dB[p] + Ad_inv_T(T[i], dbeta - ad_T(h, beta))
-    return dU, N
+    return out
 
 
-def _through_the_inverse(model: Model, q: Any, v: Any, tau: Any, change: Change) -> NDArray[Any]:
-    """M⁻¹(∂τ/∂p - ∂ID/∂p): for joints that share a coordinate, to which articulated bodies come by another way."""
-    a = articulated_body.forward_dynamics(model, q, v, tau)
-    given = model.joint_vector("dtau")
+def _outward(
+    model: Model,
+    T: list[Transform],
+    S: list[Motions],
+    etas: tuple[PerLink, PerLink],
+    biases: tuple[PerLink, PerLink],
+    found: _Articulated,
+    force: Any,
+    change: Change,
+    kinds: tuple[list[list[int]], list[list[int]]],
+) -> NDArray[Any]:
+    """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed freedoms."""
+    (eta, deta), (B, dB), (u, w) = etas, biases, kinds
+    I_A, U, Psi, dI_A, dU, N = found
+    da, dtau, (Vdot, dVdot) = model.joint_vector("dqdd"), model.joint_vector("dtau"), model.per_link("Vdot", "dVdot")
+    Vdot[0], dVdot[0] = model.base_acceleration, change.base
+    for i, p in model.outward():
+        S_v, dS_v, S_u, dS_u = (columns(x, k) for k in (w[i], u[i]) for x in (S[i], change.S[i]))
+        Vdot_p = Ad_inv(T[i], Vdot[p])
+        carried = Vdot_p + eta[i]
+        dcarried = Ad_inv(T[i], dVdot[p]) - ad(change.h[i], Vdot_p) + deta[i]  # K13: h_i, not h_λ(i)
+        yielded = Psi[i] @ (at(force[i], w[i]) - U[i].dot(carried) - S_v.T @ B[i])
+        dforce = at(change.tau[i] + change.passive[i], w[i])
+        left = dforce - dU[i].dot(carried) - U[i].dot(dcarried) - dS_v.T @ B[i] - S_v.T @ dB[i]
+        dyielded = Psi[i] @ (left - N[i] @ yielded)  # ∂Ψ/∂p {…} = -Ψ N q̈
+        Vdot[i] = carried + S_v @ yielded
+        dVdot[i] = dcarried + dS_v @ yielded + S_v @ dyielded
+        F, dF = I_A[i] @ Vdot[i] + B[i], dI_A[i] @ Vdot[i] + I_A[i] @ dVdot[i] + dB[i]
+        rotor = at(model.armature[i], u[i]).times(at(change.a[i], u[i]))
+        driven = dS_u.T @ F + S_u.T @ dF + rotor - at(change.passive[i], u[i])
+        da[i] = merged(u[i], at(change.a[i], u[i]), w[i], dyielded)
+        dtau[i] = merged(u[i], driven, w[i], at(change.tau[i], w[i]))
+    return two_rows(da.stack(), dtau.stack(), model.nv)
+
+
+def _of_what_is_given(change: Change, u: list[list[int]], w: list[list[int]]) -> Change:
+    """Accelerations are given where they are prescribed, forces where not; what is not given is not read."""
+
+    def kept(x: list[Vector], kinds: list[list[int]]) -> list[Vector]:
+        return [Vector(y if k in ks else 0.0 for k, y in enumerate(own)) for own, ks in zip(x, kinds, strict=True)]
+
+    return replace(change, a=kept(change.a, u), tau=kept(change.tau, w))
+
+
+def _through_the_blocks(model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, prescribed: Chosen) -> NDArray[Any]:
+    """The same by Table 5 and the blocks of M: for joints that share a coordinate, which articulated bodies do not take."""
+    solved = hybrid_dynamics(model, q, v, a, tau, prescribed=prescribed)[..., 0, :]
+    slope = split(inverse_dynamics_derivative(model, q, v, solved, change))
+    da, dtau = model.joint_vector("dqdd"), model.joint_vector("dtau")
     for i, _ in model.outward():
-        given[i] = change.tau[i]
-    slope = given.stack() - inverse_dynamics_derivative(model, q, v, a, change)
-    return stack(rows_of(mass_matrix_inverse(model, q)) @ split(slope))
+        if model.mimic[i] is None:
+            da[i], dtau[i] = change.a[i], change.tau[i]
+    by_a, by_tau = split(da.stack()), split(dtau.stack())
+    M, (free, inside) = rows_of(mass_matrix(model, q)), yielding(model, prescribed)
+    factors = inverse_factors([[M[r][c] for c in free] for r in free], inside)
+    x = inverse_times(*factors, [by_tau[k] - slope[k] for k in free])
+    for k, y in zip(free, x, strict=True):
+        by_a[k] = y
+    for k in prescribed:
+        by_tau[k] = slope[k] + Vector(M[k][c] for c in free).dot(x)
+    return two_rows(stack(by_a), stack(by_tau), model.nv)
 
 
 def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
@@ -296,6 +257,21 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
         lambda k: by_force(model, k),
     )
     return _all_columns(model, kinds, lambda change: forward_dynamics_derivative(model, q, v, tau, change))
+
+
+def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, *, prescribed: Chosen) -> NDArray[Any]:
+    """q̈ and τ, complete, by q, v, a and τ, by Table 7, a column after the other: (2, 4, nv, nv)."""
+    kinds = (
+        lambda k: by_coordinate(model, q, v, k),
+        lambda k: by_velocity(model, q, v, k),
+        lambda k: by_acceleration(model, k),
+        lambda k: by_force(model, k),
+    )
+
+    def slope(change: Change) -> NDArray[Any]:
+        return hybrid_dynamics_derivative(model, q, v, a, tau, change, prescribed=prescribed)
+
+    return _all_columns(model, kinds, slope)
 
 
 def _all_columns(model: Model, kinds: Sequence[Any], slope: Any) -> NDArray[Any]:

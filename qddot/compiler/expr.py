@@ -46,6 +46,7 @@ class Graph:
         ] = []  # nodes made before the mark and after the last belong to (symbol, link)
         self.columns: list[NDArray[Any]] = []
         self._index: dict[tuple[Any, ...], int] = {}
+        self._constants: dict[float, int] = {}
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -53,7 +54,11 @@ class Graph:
     def const(self, value: float) -> int:
         """The node of a number."""
         value = float(value) + 0.0  # and no negative zero
-        return self._node("const", (value,), ("const", float(f"{value:.{_DIGITS - 1}e}")))
+        found = self._constants.get(value)
+        if found is None:
+            found = self._node("const", (value,), ("const", float(f"{value:.{_DIGITS - 1}e}")))
+            self._constants[value] = found
+        return found
 
     def column(self, values: NDArray[Any]) -> int:
         """The node of a number that differs from row to row of rolled code; a plain number where it does not."""
@@ -78,7 +83,8 @@ class Graph:
     def make(self, op: str, *args: int) -> int:
         """The node of an operation, simplified."""
         ops = self.ops
-        if all(ops[a] in _NUMBERS for a in args) and (op in _ON_COLUMNS or all(ops[a] == "const" for a in args)):
+        known = ops[args[-1]] in _NUMBERS and all(ops[a] in _NUMBERS for a in args)
+        if known and (op in _ON_COLUMNS or all(ops[a] == "const" for a in args)):
             return self._folded(op, args)
         if op in COMMUTATIVE:
             a, b = args
@@ -151,14 +157,15 @@ class Expr:
         self.graph, self.node = graph, node
 
     def _with(self, op: str, *others: Any, swap: bool = False) -> Any:
-        nodes = []
+        graph, nodes = self.graph, [] if swap else [self.node]
         for x in others:
-            if isinstance(x, Expr | float | int | np.floating | np.integer):
-                nodes.append(self.graph.node_of(x))
+            if isinstance(x, _SCALARS):
+                nodes.append(graph.node_of(x))
             else:
                 return NotImplemented
-        nodes = [*nodes, self.node] if swap else [self.node, *nodes]
-        return Expr(self.graph, self.graph.make(op, *nodes))
+        if swap:
+            nodes.append(self.node)
+        return Expr(graph, graph.make(op, *nodes))
 
     def __add__(self, x: Any) -> Any:
         return self._with("add", x)
@@ -237,6 +244,9 @@ class Expr:
 
     def __repr__(self) -> str:
         return f"<Expr {self.node}: {self.graph.ops[self.node]}>"
+
+
+_SCALARS = (Expr, float, int, np.floating, np.integer)
 
 
 def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:

@@ -36,7 +36,7 @@ _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of 
 
 @dataclass(frozen=True)
 class Info:
-    """What a kernel is: its operations by kind, how it was made, how large it is, which parameters it takes as inputs."""
+    """What a kernel is: its operations by kind, how it was made and why so, how large it is, which parameters it takes."""
 
     function: str
     method: str
@@ -49,6 +49,7 @@ class Info:
     compile_seconds: float
     cached: bool
     free: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Kernel:
@@ -108,7 +109,7 @@ class Kernel:
         batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
         batch = np.broadcast_shapes(*batches)
         count = prod(batch)
-        parts = min(_threads, count * self._operations // _WORTH_A_THREAD)
+        parts = min(_threads, count, count * self._operations // _WORTH_A_THREAD)  # one state is not divided
         if parts < 2:
             return self.ufunc(*arrays) if out is None else self.ufunc(*arrays, out=out)
         result = np.empty((*batch, *self.output), self.info.dtype) if out is None else out

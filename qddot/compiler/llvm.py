@@ -20,7 +20,8 @@ from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast, and
+# above which there is no code for one lane, which would take as long to compile again: one state fills a block
 
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
@@ -356,7 +357,8 @@ def render(
 ) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
     T = "double" if dtype == "float64" else "float"
-    widths = [lanes, 1] if lanes > 1 else [1]
+    alone = isinstance(program, Rolled) or lanes == 1 or len(program.nodes()) < LONG
+    widths = [lanes, 1] if lanes > 1 and alone else [lanes]
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
     group, work, places, zero = 1, 0, None, None
@@ -372,8 +374,8 @@ def render(
         waves |= {width, core.together}
         text.append(sincos.arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero, avx512))
-    if call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
+    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero, avx512, alone))
+    if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     for width in sorted(waves):
         text.append(sincos.define(width))

@@ -44,8 +44,11 @@ def numpy_loop(
     places: list[int] | None = None,
     zero: int | None = None,
     avx512: bool = False,
+    alone: bool = True,
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
+
+    Without `alone` there is no `@core1`, and what is left of a batch is a block that its last state fills up.
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
     of the result is, where they are not all apart; `zero` is the column of zeros.
@@ -70,7 +73,7 @@ def numpy_loop(
                     text.append(streamed_rows_function(f"stream{i}", places, zero))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns, stream))
+    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns, stream, alone))
     return "\n".join(text)
 
 
@@ -96,7 +99,7 @@ declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
 _SAVE_FLAGS = ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)")
 _RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
 
-_Copies = Callable[[int, str, str], tuple[list[str], list[str]]]
+_Copies = Callable[..., tuple[list[str], list[str]]]
 
 
 def _loop(
@@ -110,6 +113,7 @@ def _loop(
     x86: bool,
     columns: int,
     stream: bool,
+    alone: bool,
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
@@ -145,7 +149,7 @@ def _loop(
     if stream:
         head.append(f"  %stream = icmp ugt i64 %n, {STREAM // (size * n_out)}")
 
-    def copies(width: int, base: str, r: str) -> tuple[list[str], list[str]]:
+    def copies(width: int, base: str, r: str, block: str = ".b") -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
         column = 0
         reads: list[str] = []
@@ -155,7 +159,7 @@ def _loop(
             if i == len(inputs):
                 column = 0
             tag = f"{i}_{width}_{r.strip('%')}"
-            into = ("%in" if is_in else "%out") + ("" if width == 1 else ".b")
+            into = ("%in" if is_in else "%out") + ("" if width == 1 else block)
             lines = [
                 f"  %at{tag} = add i64 {base}, {r}",
                 f"  %off{tag} = mul i64 %at{tag}, %s{i}",
@@ -179,12 +183,27 @@ def _loop(
         lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies, columns, stream)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
-    reads, writes = copies(1, "%t", "0")
+    lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
+    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, copies)
     lines += [
-        "  %left = icmp ult i64 %done, %n",
-        "  br i1 %left, label %one, label %end",
+        "end:",
+        *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
+        *give_back,
+        "  br label %finish",
+        "finish:",
+        *(_RESTORE_FLAGS if x86 else ()),
+        "  ret void",
+    ]
+    return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str, copies: _Copies) -> list[str]:
+    """What is left of a batch, state after state, by the code for one lane."""
+    reads, writes = copies(1, "%t", "0")
+    return [
+        "  br label %one",
         "one:",
-        "  %t = phi i64 [ %done, %tail ], [ %t1, %one_done ]",
+        "  %t = phi i64 [ %done, %rest ], [ %t1, %one_done ]",
         f"  br i1 {flag}, label %one_fast, label %one_any",
         "one_fast:",
         *_plain_copies(inputs, outputs, size),
@@ -198,15 +217,35 @@ def _loop(
         "  %t1 = add i64 %t, 1",
         "  %more1 = icmp ult i64 %t1, %n",
         "  br i1 %more1, label %one, label %end",
-        "end:",
-        *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
-        *give_back,
-        "  br label %finish",
-        "finish:",
-        *(_RESTORE_FLAGS if x86 else ()),
-        "  ret void",
     ]
-    return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _last_block(inputs: list[Shape], lanes: int, copies: _Copies) -> list[str]:
+    """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
+    ahead = ", ptr %in, i64 0" if _wide(inputs) is not None else ""
+    return [
+        "  %x.last = sub i64 %n, 1",
+        "  %x.count = sub i64 %n, %done",
+        "  br label %x.read",
+        "x.read:",
+        "  %x.lane = phi i64 [ 0, %rest ], [ %x.lane1, %x.read ]",
+        "  %x.own = add i64 %done, %x.lane",
+        "  %x.state = call i64 @llvm.smin.i64(i64 %x.own, i64 %x.last)",
+        "  %x.base = sub i64 %x.state, %x.lane",
+        *copies(lanes, "%x.base", "%x.lane", "")[0],
+        "  %x.lane1 = add i64 %x.lane, 1",
+        f"  %x.more = icmp ult i64 %x.lane1, {lanes}",
+        "  br i1 %x.more, label %x.read, label %x.core",
+        "x.core:",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 1{ahead})",
+        "  br label %y.write",
+        "y.write:",
+        "  %y.lane = phi i64 [ 0, %x.core ], [ %y.lane1, %y.write ]",
+        *copies(lanes, "%done", "%y.lane", "")[1],
+        "  %y.lane1 = add i64 %y.lane, 1",
+        "  %y.more = icmp ult i64 %y.lane1, %x.count",
+        "  br i1 %y.more, label %y.write, label %end",
+    ]
 
 
 def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[str]:

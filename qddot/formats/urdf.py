@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, message, near
 from qddot.formats import xml
-from qddot.formats.xml import Element
+from qddot.formats.xml import LARGEST, NUMBER, Element
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from qddot.spatial import Transform
 
@@ -48,17 +48,13 @@ _ELSEWHERE = {
     "joint": {"safety_controller", "calibration", "hardwareInterface", "gazebo"},
 }
 
-# One sign, digits with at most one point, an exponent: float() would also take 1_0, nan, inf and other scripts' digits.
-# No two parts can match the same digits, so that a long wrong number is refused in linear time.
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_LARGEST = 1e30  # in SI units nothing of a robot is beyond this, and products of a few such numbers stay finite
 _LONGEST = 1000  # characters of a name or of the numbers in one attribute
 _MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
 
 _EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
 _OTHER_FORMATS = {
     "mujoco": "this is an MJCF file: load it as MJCF",
-    "sdf": "this is an SDF file: convert it to URDF",
+    "sdf": "this is an SDF file: load it as SDF",
     "COLLADA": "this is a COLLADA file: give the URDF that uses it",
 }
 
@@ -387,7 +383,7 @@ class _Reader:
         return value
 
     def number(
-        self, e: Element, attribute: str, owner: str, default: float | None = None, largest: float = _LARGEST
+        self, e: Element, attribute: str, owner: str, default: float | None = None, largest: float = LARGEST
     ) -> float:
         fallback = None if default is None else (default,)
         return self.numbers(e, attribute, 1, owner, fallback, largest)[0]
@@ -399,7 +395,7 @@ class _Reader:
         count: int,
         owner: str,
         default: tuple[float, ...] | None = None,
-        largest: float = _LARGEST,
+        largest: float = LARGEST,
     ) -> tuple[float, ...]:
         element = f"{owner} <{e.tag}>"
         value = e.attributes.get(attribute)
@@ -410,7 +406,7 @@ class _Reader:
             return default
         self.check_length(e, element, attribute, value)
         words = value.split() if value.isascii() else [value]
-        wrong = next((w for w in words if not _NUMBER.fullmatch(w)), None)
+        wrong = next((w for w in words if not NUMBER.fullmatch(w)), None)
         if wrong is not None:
             which = "" if wrong == value else f", and {_shown(wrong)} in it is no number"
             self.fail(e, element, f"{attribute} is {_shown(value)}{which}", _fix(value, f"give {example}"))

@@ -1,13 +1,14 @@
 """A small XML front end: a file into a light tree in which every element knows its line.
 
 Files come from strangers, so size, depth and counts are bounded and nothing recurses. Document types are refused, and
-with them every trick with entities. Text between tags is not kept: the formats that are read here put everything into
+with them every trick with entities. Text between tags is kept only where a format asks for it: most put everything into
 attributes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 from xml.parsers import expat
@@ -31,6 +32,10 @@ _FIXES = {
     "XML or text declaration not at start of entity": "remove what stands before <?xml",
     "encoding specified in XML declaration is incorrect": "save the file as UTF-8 and declare that",
 }
+# One sign, digits with at most one point, an exponent: float() would also take 1_0, nan, inf and other scripts' digits.
+# No two parts can match the same digits, so that a long wrong number is refused in linear time.
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+LARGEST = 1e30  # in SI units nothing of a robot is beyond this, and products of a few such numbers stay finite
 _NOT_XML = "correct it there, or give a file that is XML"
 
 
@@ -42,22 +47,26 @@ class Element:
     attributes: dict[str, str]
     line: int
     children: list[Element]
+    text: str = ""
 
 
-def load(source: str | os.PathLike[str], text: str | None = None) -> tuple[str, Element]:
-    """The file's name as messages show it, and its root element. With `text`, nothing is opened."""
+def load(source: str | os.PathLike[str], text: str | None = None, keep_text: bool = False) -> tuple[str, Element]:
+    """The file's name as messages show it, and its root element. With `text`, nothing is opened.
+
+    With `keep_text` elements have the text that stands right inside of them, without the space around it.
+    """
     try:
         file = os.fsdecode(source)
     except TypeError:
         problem = f"the source is a {type(source).__name__}"
         raise FileError(message("", "file", problem, "give a path as a string or pathlib.Path")) from None
     if text is None:
-        return file, parse(read_bytes(file, MAX_BYTES), file)
+        return file, parse(read_bytes(file, MAX_BYTES), file, keep_text=keep_text)
     # a lone surrogate has no UTF-8; passed on as it is, the parser refuses it and tells the line
-    return file, parse(text.encode("utf-8", "surrogatepass"), file, "utf-8")
+    return file, parse(text.encode("utf-8", "surrogatepass"), file, "utf-8", keep_text=keep_text)
 
 
-def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
+def parse(data: bytes, file: str, encoding: str | None = None, *, keep_text: bool = False) -> Element:
     """The root element of a document; `encoding` overrides what the document says of itself."""
     refuse_if_larger(data, MAX_BYTES, file)
     parser = expat.ParserCreate(encoding)
@@ -87,7 +96,15 @@ def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
         open_elements.append(element)
 
     def end(tag: str) -> None:
-        open_elements.pop()
+        element = open_elements.pop()
+        if keep_text:
+            element.text = "".join(pieces.pop(id(element), ())).strip()
+
+    pieces: dict[int, list[str]] = {}
+
+    def characters(piece: str) -> None:
+        if not piece.isspace() or id(open_elements[-1]) in pieces:
+            pieces.setdefault(id(open_elements[-1]), []).append(piece)
 
     def doctype(*_: Any) -> None:
         fix = "remove the DOCTYPE; its entities, if any, have to be written out"
@@ -95,6 +112,8 @@ def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end
+    if keep_text:
+        parser.CharacterDataHandler = characters
     parser.StartDoctypeDeclHandler = doctype
     try:
         parser.Parse(data, True)
@@ -110,4 +129,5 @@ def parse(data: bytes, file: str, encoding: str | None = None) -> Element:
         raise refuse("?xml", f"its encoding cannot be read: {e}", "save the file as UTF-8 and declare that") from None
     finally:  # the handlers hold the parser and the tree; without them, both go when the tree is done with
         parser.StartElementHandler = parser.EndElementHandler = parser.StartDoctypeDeclHandler = None
+        parser.CharacterDataHandler = None
     return top.children[0]

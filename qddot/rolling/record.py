@@ -12,8 +12,8 @@ import numpy as np
 from qddot.compiler.expr import Expr, Graph
 from qddot.errors import NotRollableError
 from qddot.joint_space import PerLink
+from qddot.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.model import Model
-from qddot.rolling.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.rotation import Rotation
 from qddot.scalars import mark
 from qddot.spatial import Transform

@@ -11,9 +11,9 @@ import numpy as np
 from qddot.compiler.expr import Graph
 from qddot.compiler.rolled import Rolled
 from qddot.errors import NotRollableError
+from qddot.kinds import kinds_of
 from qddot.model import Model
 from qddot.rolling.assembly import Assembly
-from qddot.rolling.kinds import kinds_of
 from qddot.rolling.record import Memory, Recorder, layout_of, one_of_each
 
 MOST_KINDS = 64

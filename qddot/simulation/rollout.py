@@ -194,8 +194,8 @@ class Rollout:
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
         key = ("formulation", self.plan.function, *needs.items())
         if key not in self.robot._kernels:
-            program, method, sums = functions.cheapest(self.model, self.plan.function, "auto", **needs)
-            self.robot._kernels[key] = method, sums, len(program.nodes())
+            choice = functions.cheapest(self.model, self.plan.function, "auto", **needs)
+            self.robot._kernels[key] = choice.method, choice.sums, len(choice.program.nodes())
         return self.robot._kernels[key]
 
     @property

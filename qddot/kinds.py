@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from qddot.joints import Joint, Planar
 from qddot.model import Model
@@ -31,11 +33,37 @@ def kinds_of(model: Model) -> list[Kind]:
     return list(kinds.values())
 
 
+def together(model: Model, *fields: str) -> list[tuple[list[int], tuple[Any, ...]]]:
+    """Links that are alike in these fields, and their fields with arrays over those links in the place of numbers."""
+    rows: dict[Any, list[int]] = {}
+    for i, _ in model.outward():
+        shape = mapped(row_of(model, i, fields), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
+        rows.setdefault(shape, []).append(i)
+    out = []
+    for links in rows.values():
+        numbers: list[list[float]] = [[] for _ in links]
+        for i, own in zip(links, numbers, strict=True):
+            mapped(row_of(model, i, fields), own.append, lambda *_: None)
+        out.append((links, mapped(row_of(model, links[0], fields), _Columns(numbers), rebuilt)))
+    return out
+
+
+class _Columns:
+    """In the place of the numbers of a row, one after another, those of all rows; 0, 1 and -1 stay what they are."""
+
+    def __init__(self, rows: list[list[float]]) -> None:
+        self.columns = iter(np.array(rows).T)
+
+    def __call__(self, x: float) -> Any:
+        values = np.ascontiguousarray(next(self.columns))
+        return x if x in (0.0, 1.0, -1.0) else values
+
+
 FIELDS = ("joint", "placement", "inertia", "armature", "damping", "friction", "stiffness", "spring_reference")
 
 
-def row_of(model: Model, i: int) -> tuple[Any, ...]:
-    return tuple(getattr(model, name)[i] for name in FIELDS)
+def row_of(model: Model, i: int, fields: Sequence[str] = FIELDS) -> tuple[Any, ...]:
+    return tuple(getattr(model, name)[i] for name in fields)
 
 
 def mapped(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:

@@ -1,0 +1,85 @@
+"""Formulations side by side, and what `auto` makes of them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import qddot
+from qddot import comparison
+from qddot.cli import main
+from qddot.compare_command import general_arm
+from qddot.errors import InputError
+from qddot.functions import FUNCTIONS
+
+
+def test_every_formulation_is_there_and_auto_is_the_least():
+    rows = comparison.compare(qddot.load("scara"), "forward_dynamics")
+    assert [r.method for r in rows] == list(FUNCTIONS["forward_dynamics"].methods)
+    taken = [r for r in rows if r.auto]
+    assert len(taken) == 1
+    tried = FUNCTIONS["forward_dynamics"].auto
+    assert taken[0].instructions == min(r.instructions for r in rows if r.method in tried)
+    assert all(m in taken[0].why for m in tried)
+
+
+def test_a_formulation_that_is_not_for_this_robot_says_so():
+    rows = {r.method: r for r in comparison.compare(qddot.load("quadruped"), "mass_matrix")}
+    assert "free" in rows["renaud"].refused
+    assert rows["composite_body"].refused == ""
+
+
+def test_measured_ones_have_times():
+    rows = comparison.compare(qddot.load("double_pendulum"), "mass_matrix", measure=True, most=2.0)
+    least = min(r.instructions for r in rows if not r.refused)
+    assert {r.method for r in rows if r.nanoseconds} == {r.method for r in rows if 0 < r.instructions <= 2.0 * least}
+    assert all(r.nanoseconds is None or r.nanoseconds > 0 for r in rows)
+
+
+def test_kernels_say_why():
+    robot = qddot.load("puma560")
+    info = robot.kernel("forward_dynamics").info
+    assert info.method in info.why
+    assert str(info.instructions) in info.why
+    assert "links of" in qddot.chain(100).kernel("gravity_force").info.why
+
+
+def test_articulated_bodies_win_from_ten_joints_on():
+    """Featherstone & Orin 2000 have the crossover at nine or ten; docs/choice.md has the figures."""
+    for n, winner in ((8, "composite_body_factored"), (12, "articulated_body_classical")):
+        rows = {r.method: r.operations for r in comparison.compare(general_arm(n), "forward_dynamics")}
+        assert min(("composite_body_factored", "articulated_body_classical"), key=rows.get) == winner
+
+
+def test_command(capsys, tmp_path):
+    assert main(["compare", "double_pendulum", "--no-times", "--function", "mass_matrix"]) == 0
+    out = capsys.readouterr().out
+    assert "*composite_body" in out
+    assert "lin_planar" in out
+    assert main(["compare", "--arms", "3", "--no-times", "--json", "--function", "bias_force"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert sorted(table) == ["2", "3"]
+    assert np.all([r["instructions"] for r in table["3"]["bias_force"]])
+    pytest.importorskip("matplotlib")
+    for words in (["double_pendulum"], ["--arms", "3"]):
+        path = tmp_path / f"{len(words)}.svg"
+        assert main(["compare", *words, "--no-times", "--function", "mass_matrix", "--plot", str(path)]) == 0
+        assert "composite_body" in path.read_text() or path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give a file"),
+        (["--arms", "1"], "from 2 to 60"),
+        (["puma560", "--function", "jacobian"], "needs more than a state"),
+    ],
+)
+def test_wrong_use(words, said, capsys):
+    assert main(["compare", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_unknown_functions_are_named():
+    with pytest.raises((InputError, qddot.UnknownNameError), match="mass_matrix"):
+        comparison.compare(qddot.load("puma560"), "mass_matrx")

@@ -1,0 +1,138 @@
+"""Every formulation of a function gives the same numbers, eager and compiled, under every name it goes by."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mechanisms import State, needs_of, trees
+
+import qddot
+from qddot import functions, kernels
+from qddot.algorithms import composite_body
+from qddot.cli import main
+from qddot.compiler.fuse import fused
+from qddot.errors import FormulationError
+from qddot.functions import ALIASES, FUNCTIONS
+from qddot.robots.generators import chain, random_tree
+
+SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SEVERAL = [name for name, function in FUNCTIONS.items() if len(function.methods) > 1]
+# The acceptance of these formulations: to ten digits, and where M is divided by, ten digits times its condition over 1e3.
+AGREED = 1e-10
+ONE_AXIS = ("revolute", "prismatic")
+
+
+def inputs(s, name):
+    known = {"q": s.q, "v": s.v, "a": s.a, "tau": s.a, "f_ext": s.f_ext}
+    return [known[x] for x in FUNCTIONS[name].inputs]
+
+
+def tolerance(s, name):
+    solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
+    return AGREED * max(1.0, np.linalg.cond(s.robot.mass_matrix(s.q)) / 1e3) if solves else AGREED
+
+
+def close(x, y, off):
+    assert np.max(np.abs(x - y), initial=0.0) <= off * max(1.0, np.max(np.abs(y), initial=0.0))
+
+
+def agree(robot, name, compute):
+    """All formulations against the first; those of joints with one axis refuse others."""
+    s, needs = State(robot), needs_of(name, robot)
+    arrays = inputs(s, name)
+    first, *others = FUNCTIONS[name].methods
+    expected = compute(first, arrays, needs)
+    several_axes = not {j.kind for j in robot.model.joint[1:]} <= {*ONE_AXIS, "helical"}
+    for method in others:
+        if several_axes and method.split("_")[0] in ("lin", "renaud", "fijany"):
+            with pytest.raises(FormulationError, match="joint '"):
+                compute(method, arrays, needs)
+        else:
+            close(compute(method, arrays, needs), expected, tolerance(s, name))
+
+
+@SETTINGS
+@given(st.sampled_from(SEVERAL), trees(max_links=6))
+def test_eager_on_any_tree(name, robot):
+    agree(robot, name, lambda method, arrays, needs: FUNCTIONS[name].methods[method](robot.model, *arrays, **needs))
+
+
+@pytest.mark.parametrize("name", [n for n in SEVERAL if "derivatives" not in n])
+def test_compiled_on_a_tree(name):
+    """`test_kernels` has a chain, the Stanford arm."""
+    robot = qddot.Robot(random_tree(5, rng=3, kinds=ONE_AXIS, order="random").model())
+    assert {joint.kind for joint in robot.model.joint[1:]} == set(ONE_AXIS)
+    assert robot.model.parent != tuple(range(-1, 5))
+    agree(robot, name, lambda method, arrays, needs: kernels.build(robot.model, name, method, **needs)(*arrays))
+
+
+@pytest.mark.parametrize("regroup", [True, False])
+def test_lin_and_renaud_with_and_without_regrouping(regroup):
+    robot = qddot.load("puma560")
+    s = State(robot)
+    M = composite_body.mass_matrix(robot.model, s.q)
+    for method in ("lin", "lin_planar", "renaud", "fijany_bejczy", "denoc"):
+        close(robot.kernel("mass_matrix", method=method, regroup=regroup)(s.q), M, AGREED)
+
+
+def test_walker_and_orin_by_number():
+    robot = qddot.Robot(chain(5, rng=1).model())
+    s, names = State(robot), {}
+    for alias, own in ALIASES.items():
+        k = robot.kernel("mass_matrix", method=alias)
+        names[alias] = k.info.method
+        close(k(s.q), composite_body.mass_matrix(s.model, s.q), AGREED)
+        assert k.info.method == own
+    assert list(names.values()) == ["newton_euler_columns", "newton_euler_half_columns", "composite_body"]
+    ops = [sum(functions.traced(s.model, "mass_matrix", alias).count().values()) for alias in ALIASES]
+    assert ops == sorted(ops, reverse=True)  # each needs less than the one before, as Walker & Orin found
+
+
+@SETTINGS
+@given(trees())
+def test_half_columns(robot):
+    s = State(robot)
+    close(composite_body.mass_matrix_by_half_columns(s.model, s.q), composite_body.mass_matrix(s.model, s.q), AGREED)
+
+
+OTHERS = ("denoc", "lin", "lin_planar", "renaud", "fijany_bejczy", "newton_euler_half_columns")
+
+
+def test_formulations_of_the_papers_are_not_contenders_of_auto():
+    for function in FUNCTIONS.values():
+        assert not set(OTHERS) & set(function.auto)
+
+
+@pytest.mark.parametrize("name", ["mass_matrix", "bias_force", "forward_dynamics"])
+def test_none_of_them_would_win(name):
+    """Which is why `auto` need not trace them."""
+    for robot in ("planar3", "scara", "stanford"):
+        model = qddot.load(robot).model.without_passive_forces()
+        taken = len(fused(functions.cheapest(model, name, "auto").program).nodes())
+        for method in (m for m in FUNCTIONS[name].methods if m in OTHERS):
+            assert len(fused(functions.cheapest(model, name, method).program).nodes()) >= taken
+
+
+def test_count_leaves_out_what_is_not_for_a_robot(tmp_path, capsys):
+    file = str(tmp_path / "robot.json")
+    qddot.Robot(random_tree(2, rng=1, kinds=("universal",)).model()).save(file)
+    assert main(["count", file, "--function", "mass_matrix"]) == 0
+    out = capsys.readouterr().out
+    assert "denoc" in out
+    assert "without lin, lin_planar, renaud, fijany_bejczy: joint 'joint1' of robot 'tree2' is universal" in out
+    assert main(["count", file, "--function", "mass_matrix", "--method", "lin"]) != 0
+    assert "joint 'joint1'" in capsys.readouterr().err
+    assert main(["count", "planar3", "--function", "mass_matrix", "--method", "walker_orin_2"]) == 0
+    assert "newton_euler_half_columns" in capsys.readouterr().out
+
+
+def test_long_chains_run_what_cannot_be_rolled():
+    """A formulation over pairs of links is compiled as straight-line code, or refused with the reason."""
+    model = chain(12, rng=0).model()
+    with pytest.raises(qddot.QddotError, match="cannot be rolled"), warnings.catch_warnings():
+        kernels.build(model, "mass_matrix", method="lin", form="rolled")
+    rolled = kernels.build(model, "inverse_dynamics", method="denoc", form="rolled")
+    s = State(qddot.Robot(model))
+    close(rolled(s.q, s.v, s.a), s.robot.inverse_dynamics(s.q, s.v, s.a), AGREED)
