@@ -369,6 +369,33 @@ def test_one_file(chromium, tmp_path):
         page.page.close()
 
 
+def test_arrows_are_where_forces_act():
+    """External forces lie on the line that their moments say, weights add up, torques are along their axes."""
+    pytest.importorskip("viser", reason="needs viser: pip install 'qddot[view]'")
+    from qddot.viewer.app import Viewer
+
+    robot = qddot.load("quadruped")
+    q, _ = robot.random_state(1)
+    viewer = Viewer(robot, q=q, port=8123)
+    try:
+        scene, rng = viewer.scene, np.random.default_rng(0)
+        f, r = rng.standard_normal((2, 13, 3))
+        for k, (start, way) in enumerate(scene._forces(np.concatenate([np.cross(r, f), f], axis=-1))):
+            np.testing.assert_allclose(np.cross(start, f[k]), np.cross(r[k], f[k]), atol=1e-12)
+            np.testing.assert_allclose(np.cross(way, f[k]), 0.0, atol=1e-12)
+            assert way @ f[k] > 0.0
+        T = robot.forward_kinematics(q)
+        weights = [R @ way for R, (_, way) in zip(T[:, :3, :3], scene._weights(scene._poses(q)), strict=True)]
+        np.testing.assert_allclose(sum(weights), [0.0, 0.0, -0.5 * scene.size], atol=1e-12)
+        tau = rng.standard_normal(18)
+        knee = robot.model.joint_index("front_left_knee") - 1
+        _, way = scene._torques(tau)[knee]
+        assert way[1] * tau[robot.v_index["front_left_knee"]] > 0.0  # about its y axis
+        np.testing.assert_array_equal(way[[0, 2]], 0.0)
+    finally:
+        viewer.close()
+
+
 def test_what_cannot_be_shown(tmp_path, capsys):
     pytest.importorskip("viser", reason="needs viser: pip install 'qddot[view]'")
     robot = qddot.load("double_pendulum")

@@ -21,6 +21,9 @@ STREAM = 20_000_000  # bytes of a result above which it is written past the cach
 WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
 
 
+SHORT = 64  # numbers of a result up to which all of the next block is asked for at once; longer ones ask as they write
+
+
 def _wide(inputs: list[Shape]) -> int | None:
     """The input that is asked for line by line between the operations: the widest, if it is wide."""
     widest = max(range(len(inputs)), key=lambda i: prod(inputs[i]))
@@ -451,7 +454,7 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
             f"  %{tag}.c{i} = getelementptr i8, ptr {scratch}, i64 {column * 8 * lanes}",
             f"  call void @{kind}{k}(ptr %{tag}.r{i}, i64 %s{i}, ptr %{tag}.c{i})",
         ]
-        if k != wide:
+        if (k != wide) if kind == "columns" else (prod(shape) <= SHORT):
             lines += [
                 f"  %{tag}.l{i} = mul i64 %s{i}, {lanes}",
                 f"  %{tag}.n{i} = getelementptr i8, ptr %{tag}.r{i}, i64 %{tag}.l{i}",

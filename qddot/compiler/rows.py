@@ -9,7 +9,7 @@ from math import prod
 
 Shape = tuple[int, ...]
 
-AHEAD = 256  # bytes of a long row that are asked for before they are written
+AHEAD = 128  # bytes of a long row that are asked for before they are written
 
 
 def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:

@@ -89,7 +89,9 @@ def rosenbrock(system: System, t: Scalar, s: State, h: Scalar) -> State:
     """ROS2 of Verwer, Spee, Blom & Hundsdorfer 1999, with γ = 1 - 1/√2: linearly implicit, L-stable.
 
     With R(q, v, a) the residual of the equation of motion, the stages (ξ, k) of coordinates and velocity solve
+
         (M + γh R_v + γ²h² R_q) k = M r_v - γh R_q r_q,   ξ = r_q + γh k,
+
     by exact derivatives at the start of the step. It has order 2 with any matrix in their place.
     """
     g = (1.0 - 0.5**0.5) * h
@@ -141,7 +143,9 @@ def variational(system: System, t: Scalar, s: State, h: Scalar) -> State:
     """The midpoint rule in Hamilton's principle (Marsden & West 2001, 2.3; on groups Kobilarov & Marsden 2011).
 
     L_d = h L(q_m, w) with q_m = q ⊕ hw/2 and q' = q ⊕ hw. Its slopes by w and by q are the momenta at both ends,
+
         dexp(-hw)ᵀ p  = M w - h/2 dexp(-hw/2)ᵀ f,      dexp(hw)ᵀ p' = M w + h/2 dexp(hw/2)ᵀ f,
+
     where f = ∂L/∂q and all forces at the midpoint, and dexp is trivialized on the left. The first is solved for w by a
     fixed number of iterations. Where q̇ = v, dexp is one, and this is the implicit midpoint rule for (q, p).
     """

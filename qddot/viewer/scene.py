@@ -14,6 +14,7 @@ from qddot.viewer.shapes import Shape
 Array = NDArray[Any]
 
 LAYERS = ("frames", "centre of mass", "inertia ellipsoids", "weights", "torques", "external forces")
+_ORIGIN = np.zeros(3)
 _MOST_FACES = 120_000
 _TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (200, 30, 10), (0, 110, 30), (20, 40, 160), (220, 0, 120), (250, 190, 60)
 
@@ -144,8 +145,11 @@ class Scene:
             if mesh is not None:
                 self.ellipsoids.append(self._translucent(f"/robot/{i}/ellipsoid", mesh))
         nothing, sizes = np.zeros((1, 2, 3)), {"shaft_radius": 2.2 * r, "head_radius": 4.5 * r, "head_length": 8 * r}
-        self.arrows = {
-            name: scene.add_arrows(f"/{name.replace(' ', '_')}", nothing, color, visible=False, **sizes)
+        self.arrows = {  # of each link in its own frame, so that they move with it
+            name: [
+                scene.add_arrows(f"/robot/{i}/{name.replace(' ', '_')}", nothing, color, visible=False, **sizes)
+                for i, _ in self.model.outward()
+            ]
             for name, color in (("weights", _WEIGHT), ("torques", _TORQUE), ("external forces", _FORCE))
         }
 
@@ -187,55 +191,48 @@ class Scene:
         if self.com.visible:
             c = self.com.position = self.robot.center_of_mass(q)
             self.plumb.points = np.array([[c, c - self.up * (c @ self.up - self.floor)]], dtype=np.float32)
-        self._draw("weights", self._weights(poses) if self.visible["weights"] else None)
-        self._draw("torques", self._torques(poses, tau) if self.visible["torques"] and tau is not None else None)
-        self._draw(
-            "external forces", self._forces(poses, f_ext) if self.visible["external forces"] and f_ext is not None else None
-        )
+        self._draw("weights", self._weights(poses) if self.visible["weights"] else [])
+        self._draw("torques", self._torques(tau) if self.visible["torques"] and tau is not None else [])
+        pushes = f_ext if self.visible["external forces"] else None
+        self._draw("external forces", [] if pushes is None else self._forces(pushes))
 
-    def _draw(self, name: str, arrows: Array | None) -> None:
-        handle = self.arrows[name]
-        shown = arrows is not None and len(arrows) > 0
-        if shown:
-            handle.points = np.asarray(arrows, dtype=np.float32)
-        handle.visible = shown
+    def _draw(self, name: str, arrows: list[tuple[Array, Array]]) -> None:
+        """An arrow a link, from a point and along a way in the link's frame; none where it would be too short to see."""
+        for k, handle in enumerate(self.arrows[name]):
+            start, way = arrows[k] if arrows else (_ORIGIN, _ORIGIN)
+            shown = bool(np.linalg.norm(way) > 0.01 * self.size)
+            if shown:
+                handle.points = np.array([[start, start + way]], dtype=np.float32)
+            if handle.visible != shown:
+                handle.visible = shown
 
-    def _weights(self, poses: Array) -> Array:
+    def _weights(self, poses: Array) -> list[tuple[Array, Array]]:
         """Weights at the links' centres of mass; the whole robot's would be half its size."""
-        rows, g = [], np.array(self.model.gravity, dtype=float)
-        length = float(np.linalg.norm(g)) * max(self.robot.mass, 1e-12)
+        g, rows = np.array(self.model.gravity, dtype=float), []
+        whole = max(float(np.linalg.norm(g)) * self.robot.mass, 1e-300)
         for i, _ in self.model.outward():
             I = self.model.inertia[i]
-            if I.m > 0.0 and length > 0.0:
-                start = poses[i][:3, :3] @ (np.array(I.h) / I.m) + poses[i][:3, 3]
-                rows.append((start, start + g * I.m / length * 0.5 * self.size))
-        return np.array(rows).reshape(-1, 2, 3)
+            center = np.array(I.h) / I.m if I.m > 0.0 else _ORIGIN
+            rows.append((center, poses[i][:3, :3].T @ g * I.m / whole * 0.5 * self.size))
+        return rows
 
-    def _torques(self, poses: Array, tau: Array) -> Array:
+    def _torques(self, tau: Array) -> list[tuple[Array, Array]]:
         """Along the axes of the joints, from their origins: a torque by the right-hand rule."""
-        rows = []
-        scale = self._scale("torques", tau)
+        rows, scale = [], self._scale("torques", tau)
         for i, _ in self.model.outward():
             slot, axis = self.model.slots[i].v, getattr(self.model.joint[i], "axis", None)
-            if self.model.mimic[i] is None and slot.stop - slot.start == 1 and axis is not None:
-                way = poses[i][:3, :3] @ np.array(axis, dtype=float) * tau[slot.start] * scale
-                if np.linalg.norm(way) > 1e-3 * self.size:
-                    rows.append((poses[i][:3, 3], poses[i][:3, 3] + way))
-        return np.array(rows).reshape(-1, 2, 3)
+            own = self.model.mimic[i] is None and slot.stop - slot.start == 1 and axis is not None
+            rows.append((_ORIGIN, np.array(axis, dtype=float) * tau[slot.start] * scale if own else _ORIGIN))
+        return rows
 
-    def _forces(self, poses: Array, f_ext: Array) -> Array:
+    def _forces(self, f_ext: Array) -> list[tuple[Array, Array]]:
         """Forces on the links, on the line that their moment says, where it passes the far end of the link."""
-        rows = []
-        scale = self._scale("external forces", f_ext[:, 3:])
-        for i, _ in self.model.outward():
-            m, f = f_ext[i - 1, :3], f_ext[i - 1, 3:]
-            square = float(f @ f)
-            if np.sqrt(square) * scale > 1e-3 * self.size:
-                p = np.cross(f, m) / square  # the point of the line nearest to the link's origin
-                p = p + f * float((self.tips[i] - p) @ f) / square
-                R, o = poses[i][:3, :3], poses[i][:3, 3]
-                rows.append((R @ p + o, R @ (p + f * scale) + o))
-        return np.array(rows).reshape(-1, 2, 3)
+        rows, scale = [], self._scale("external forces", f_ext[:, 3:])
+        for k, (m, f) in enumerate(zip(f_ext[:, :3], f_ext[:, 3:], strict=True)):
+            square = max(float(f @ f), 1e-300)
+            p = np.cross(f, m) / square  # the point of the line nearest to the link's origin
+            rows.append((p + f * float((self.tips[k + 1] - p) @ f) / square, f * scale))
+        return rows
 
     def _scale(self, name: str, values: Array) -> float:
         self.largest[name] = max(self.largest[name], float(np.max(np.abs(values), initial=0.0)))
