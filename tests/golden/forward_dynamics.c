@@ -73,33 +73,32 @@ void double_pendulum_forward_dynamics(const double q[2], const double v[2], cons
     double sin_q1, cos_q1;
     double_pendulum_forward_dynamics_sincos(q[1], &sin_q1, &cos_q1);
 
-    /* bob1: M */
-    const double t0 = cos_q1 + 1.0;
-    const double t1 = fma(cos_q1, 2.0, 3.0);
-
-    /* bob1: passive */
-    const double t2 = 1.0 / fma(-t0, t0, t1);
-
     /* bob1: acc */
-    const double t3 = cos_q0 * 9.81;
-    const double t4 = sin_q0 * 9.81;
+    const double t0 = cos_q0 * 9.81;
+    const double t1 = sin_q0 * 9.81;
 
     /* bob2: w */
-    const double t5 = v[0] + v[1];
+    const double t2 = v[0] + v[1];
 
     /* bob2: U */
-    const double t6 = t5 * t5;
+    const double t3 = t2 * t2;
 
     /* bob2: acc */
-    const double t7 = fma(sin_q1, fma(v[0], v[0], t3), cos_q1 * t4);
+    const double t4 = fma(sin_q1, fma(v[0], v[0], t0), cos_q1 * t1);
 
     /* bob1: F */
-    const double t8 = fma(sin_q0, 19.62, fma(-sin_q1, t6, t7));
+    const double t5 = fma(sin_q0, 19.62, fma(-sin_q1, t3, t4));
+
+    /* bob1: I_C */
+    const double t6 = fma(cos_q1, 2.0, 3.0);
+
+    /* bob1: f_C */
+    const double t7 = cos_q1 + 1.0;
 
     /* results */
-    const double t9 = tau[1] - t7;
-    const double t10 = t2 * fma(-t0, t9, tau[0] - t8);
-    const double t11 = fma(-t0, t10, t9);
-    a[0] = t10;
-    a[1] = t11;
+    const double t8 = tau[1] - t4;
+    const double t9 = 1.0 / fma(-t7, t7, t6) * fma(-t7, t8, tau[0] - t5);
+    const double t10 = fma(-t7, t9, t8);
+    a[0] = t9;
+    a[1] = t10;
 }
