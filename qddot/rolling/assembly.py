@@ -221,7 +221,8 @@ class Assembly:
             table = self.starts.setdefault(("v", along), 1 + len(self.starts))
             for r, node in enumerate(nodes):
                 roots.append((node, Place("output", self.matrix[matrix] + r * along, table, across)))
-        if len({place for _, place in roots}) < len(roots):
+        # of a matrix of one number rows and columns are the same place, but then nobody carries anybody
+        if width > 1 and len({place for _, place in roots}) < len(roots):
             raise NotRollableError("it writes one number of a matrix twice")
         return roots
 
