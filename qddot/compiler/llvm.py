@@ -23,6 +23,8 @@ CHUNK = 400  # operations of one function: more are slower to compile and to run
 LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast, and
 # above which there is no code for one lane, which would take as long to compile again: one state fills a block
 
+SOLVING_CHUNK = 200  # of code that divides, which waits for its quotients
+
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
 GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
@@ -83,7 +85,8 @@ class _Core:
         self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
-        most = CHUNK if len(code) < LONG else SHORT_CHUNK
+        solves = any(graph.ops[n] == "div" for n in code)
+        most = SHORT_CHUNK if len(code) >= LONG else SOLVING_CHUNK if solves else CHUNK
         length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
@@ -94,7 +97,8 @@ class _Core:
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
         block = self.align * (program.n_inputs + self.waves + self.passed + self.columns)
-        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and len(chunks) > GROUP_FROM else 1
+        grouped = self.lanes > 1 and len(chunks) > GROUP_FROM and most != SOLVING_CHUNK
+        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if grouped else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
