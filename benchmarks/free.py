@@ -1,7 +1,9 @@
 """What it costs that a robot's inertias are inputs: `python -m benchmarks.free`.
 
 Inverse dynamics with every inertia free against the folded kernel, on the same states, one thread, contestants interleaved;
-the ratio is formed within each round. Before the clock runs, results are compared with the folded kernel's.
+the ratio is formed within each round. Before the clock runs, results are compared with the folded kernel's. "As the file
+has it" is the folded kernel without regrouping, which free inertias do without as well. "Only reading" is a kernel that adds up
+the parameters of a state and does nothing else.
 """
 
 import statistics
@@ -11,9 +13,24 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
+from qddot.compiler import llvm, machine
+from qddot.compiler.expr import trace
+from qddot.compiler.fuse import fused
+from qddot.compiler.kernel import Info, Kernel
+from qddot.compiler.program import straight_line
 
 CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
 STATES, ROUNDS = 4096, 101
+
+
+def reader(shape):
+    """A kernel that adds up an array of this shape."""
+    graph, nodes, _ = trace(lambda x: np.array([sum(x)], dtype=object), [int(np.prod(shape))])
+    program = fused(straight_line(graph, nodes, int(np.prod(shape))))
+    lanes = machine.lanes("float64")
+    text = llvm.render(program, [shape], [(1,)], lanes, "float64", machine.is_x86(), machine.has_avx512())
+    info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.nodes()), 0, 0.0, False)
+    return Kernel(machine.Code(machine.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: "")
 
 
 def main() -> None:
@@ -28,17 +45,19 @@ def main() -> None:
         many = one * np.random.default_rng(0).uniform(0.9, 1.1, (STATES, *one.shape))
         expected = folded(q, v, a)
         assert np.max(np.abs(free(q, v, a, one) - expected)) < 1e-11 * np.max(np.abs(expected))
-        out = np.empty_like(expected)
+        out, sums = np.empty_like(expected), np.empty((STATES, 1))
         contestants = {
             "folded": (folded, (q, v, a)),
             "one robot": (free, (q, v, a, one)),
             f"{STATES} robots": (free, (q, v, a, many)),
+            "as the file has it": (c.robot.kernel("inverse_dynamics", regroup=False), (q, v, a)),
+            "only reading": (reader(one.shape), (many,)),
         }
         times = {n: [] for n in contestants}
         for _ in range(ROUNDS):
             for n, (kernel, inputs) in contestants.items():
                 begin = time.perf_counter()
-                kernel(*inputs, out=out)
+                kernel(*inputs, out=sums if n == "only reading" else out)
                 times[n].append((time.perf_counter() - begin) / STATES * 1e9)
         for n, own in times.items():
             ratios = [x / y for x, y in zip(own, times["folded"], strict=True)]

@@ -862,6 +862,29 @@ def test_models_of_mujoco_warp(name):
     close(theirs, d.qacc, 1e-3)
 
 
+@pytest.mark.parametrize("name", JDOTV)
+def test_energy_of_mujoco_warps_models(name):
+    """The boxes tumble for ten seconds, without gravity, in which they would only fall."""
+    mujoco = pytest.importorskip("mujoco")
+    from qddot import conventions
+
+    file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
+    if not file.exists():
+        pytest.skip("mujoco-warp is not installed")
+    model = qddot.load(file).model.without_passive_forces()
+    robot = qddot.Robot(dataclasses.replace(model, gravity=(0.0, 0.0, 0.0)))
+    m = mujoco.MjModel.from_xml_path(str(file))
+    d = mujoco.MjData(m)
+    mujoco.mj_resetDataKeyframe(m, d, 0)
+    q = conventions.from_mujoco_q(robot.model, d.qpos)
+    v = robot.project_velocity(q, conventions.from_mujoco_v(robot.model, q, d.qvel))
+    run = robot.simulate(q, v, dt=1e-3, steps=10_000, record=100)
+    energy = robot.kinetic_energy(run.q, run.v)
+    assert energy[0] > 0.1
+    assert np.abs(energy - energy[0]).max() < 1e-6 * energy[0]
+    assert run.channels["drift"].max() < 1e-10
+
+
 @pytest.mark.parametrize("name", ["fivebar", "fourbar_six_rows"])
 def test_a_batch_is_never_lost_to_one_sample(name):
     """Open loops, velocities and accelerations that open them, NaN: each is NaN in its own sample, whatever is asked."""
