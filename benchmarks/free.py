@@ -2,8 +2,8 @@
 
 Inverse dynamics with every inertia free against the folded kernel, on the same states, one thread, contestants interleaved;
 the ratio is formed within each round. Before the clock runs, results are compared with the folded kernel's. "As the file
-has it" is the folded kernel without regrouping, which free inertias do without as well. "Only reading" is a kernel that adds up
-the parameters of a state and does nothing else.
+has it" is the folded kernel without regrouping, which free inertias do without as well. "Only reading" is a kernel that
+adds up the parameters of a state and does nothing else.
 """
 
 import statistics

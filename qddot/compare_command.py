@@ -76,14 +76,14 @@ def general_arm(n: int) -> Robot:
 
 def _print(label: str, function: str, rows: Sequence[Formulation]) -> None:
     print(f"{label}: {function}")
-    print(f"  {'method':<30}{'mul':>8}{'add':>8}{'div':>6}{'sincos':>8}{'instructions':>14}{'ns a state':>12}")
+    print(f"  {'method':<30}{'mul':>8}{'add':>8}{'div':>6}{'sincos':>8}{'instructions':>14}{'cost':>8}{'ns a state':>12}")
     for r in rows:
         if r.refused:
             print(f"   {r.method:<29}{r.refused}")
             continue
         time = "" if r.nanoseconds is None else f"{r.nanoseconds:.0f}"
         counts = f"{r.ops['mul']:>8,}{r.ops['add']:>8,}{r.ops['div']:>6,}{r.ops['sincos']:>8,}"
-        print(f"  {'*' if r.auto else ' '}{r.method:<29}{counts}{r.instructions:>14,}{time:>12}")
+        print(f"  {'*' if r.auto else ' '}{r.method:<29}{counts}{r.instructions:>14,}{r.cost:>8,}{time:>12}")
     why = next((r.why for r in rows if r.auto), "")
     print(f"  * what method='auto' takes; {why}\n" if why else "  * what method='auto' takes\n")
 

@@ -21,7 +21,7 @@ STATES, ROUNDS = 2048, 7
 
 @dataclass(frozen=True)
 class Formulation:
-    """One way to compute a function: operations by kind, instructions, nanoseconds a state; or why it is refused.
+    """One way to compute a function: operations by kind, instructions, cost, nanoseconds a state; or why it is refused.
 
     `auto` marks the one that `method="auto"` takes; `why` is then what it was chosen by.
     """
@@ -31,6 +31,7 @@ class Formulation:
     auto: bool
     ops: Mapping[str, int]
     instructions: int = 0
+    cost: int = 0
     nanoseconds: float | None = None
     why: str = ""
     refused: str = ""
@@ -56,8 +57,9 @@ def compare(robot: Robot, function: str, *, measure: bool = False, most: float |
         except FormulationError as error:
             rows.append(Formulation(function, method, False, {}, refused=str(error)))
             continue
-        auto, count = method == chosen.method, len(choice.line.nodes())
-        rows.append(Formulation(function, method, auto, choice.program.count(), count, None, chosen.why if auto else ""))
+        auto, line = method == chosen.method, choice.line
+        counts = choice.program.count(), len(line.nodes()), line.cost()
+        rows.append(Formulation(function, method, auto, *counts, None, chosen.why if auto else ""))
     if not measure:
         return rows
     least = min(r.instructions for r in rows if not r.refused)

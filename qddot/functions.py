@@ -66,7 +66,7 @@ class Function(NamedTuple):
     """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
 
     `needs` names what else its kernel is made for ("frame", "prescribed", "by"); `auto` lists the formulations of which
-    the one with fewest operations is compiled. `simplify` is the rewriting of the model that its result does not notice.
+    the cheapest is compiled. `simplify` is the rewriting of the model that its result does not notice.
     """
 
     inputs: tuple[str, ...]
@@ -484,7 +484,8 @@ class Choice(NamedTuple):
 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
-    """The program of a function by the formulation asked for, or by that which makes for the fewest instructions.
+    """The program of a function by the formulation asked for, or by that of the least `Program.cost`; sums of angles where
+    they make it shorter.
 
     `auto` tries those of the function's formulations that win on some robot; `qddot compare` shows them all.
     """
@@ -493,27 +494,25 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     function = lookup(name, method)[0]
     first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
     program = traced(model, name, first, **needs)
-    best = Choice(program, fused(program), first, False)
-    least = len(best.line.nodes())
-    tried = {first: str(least)}
-    ways = [(m, False) for m in others]
+    found = [Choice(program, fused(program), first, False)]
+    tried = {first: found[0].line}
     can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    ways = [(m, False) for m in others]
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
-        worth_trying = least < _MANY and has_parallel_axes(simplified(model))
+        worth_trying = len(found[0].line.nodes()) < _MANY and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others) if m != _MOVES_Q] if worth_trying else []
     for m, sums in ways:
-        label = f"{m} with sums of angles" if sums else m
         try:
-            other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(best.program.graph), **needs)
+            other = traced(model, name, m, sums=sums, most=_NO_HOPE * len(program.graph), **needs)
         except KernelTooLargeError:
-            tried[label] = "far more"
             continue
-        line = fused(other)
-        count = len(line.nodes())
-        tried[label] = str(count)
-        if count < least:
-            best, least = Choice(other, line, m, sums), count
-    return best._replace(why="instructions: " + ", ".join(f"{label} {count}" for label, count in tried.items()))
+        found.append(Choice(other, fused(other), m, sums))
+        tried[f"{m} with sums of angles" if sums else m] = found[-1].line
+    shortest: dict[str, Choice] = {}
+    for c in sorted(found, key=lambda c: len(c.line.nodes())):
+        shortest.setdefault(c.method, c)
+    costs = ", ".join(f"{label} {line.cost()} ({len(line.nodes())} instructions)" for label, line in tried.items())
+    return min(shortest.values(), key=lambda c: c.line.cost())._replace(why=f"cost: {costs}")
 
 
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:

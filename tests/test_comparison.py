@@ -9,6 +9,8 @@ import qddot
 from qddot import comparison
 from qddot.cli import main
 from qddot.compare_command import general_arm
+from qddot.compiler.expr import trace
+from qddot.compiler.program import AT_HAND, straight_line
 from qddot.errors import InputError
 from qddot.functions import FUNCTIONS
 
@@ -19,8 +21,27 @@ def test_every_formulation_is_there_and_auto_is_the_least():
     taken = [r for r in rows if r.auto]
     assert len(taken) == 1
     tried = FUNCTIONS["forward_dynamics"].auto
-    assert taken[0].instructions == min(r.instructions for r in rows if r.method in tried)
-    assert all(m in taken[0].why for m in tried)
+    assert taken[0].cost == min(r.cost for r in rows if r.method in tried)
+    assert all(f"{m} " in taken[0].why for m in tried)
+    assert f"{taken[0].cost} ({taken[0].instructions} instructions)" in taken[0].why
+
+
+def test_values_that_come_from_memory_cost_more():
+    """A value that was used long ago is one more instruction, and that waits."""
+    near, far = ([1.0, *range(n), 1.0] for n in (3, 3 * AT_HAND))
+
+    def last_is_first(x, steps):
+        y, z = x[0] * x[1], x[0]
+        for k in steps:
+            z = z * x[1] + k
+        return np.array([y * z], dtype=object)
+
+    costs = []
+    for steps in (near, far):
+        graph, nodes, _ = trace(lambda x, s=steps: last_is_first(x, s), [2])
+        program = straight_line(graph, nodes, 2)
+        costs.append(program.cost() - len(program.nodes()))
+    assert costs == [0, 2]
 
 
 def test_a_formulation_that_is_not_for_this_robot_says_so():

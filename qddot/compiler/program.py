@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from qddot.compiler.expr import Graph
 from qddot.compiler.ops import LEAVES, OPS
 
+AT_HAND = 100  # instructions that a value stays in a register for, or where the processor still has it
+
 
 @dataclass
 class Program:
@@ -44,6 +46,19 @@ class Program:
             found.append(node)
         if found:
             yield symbol, link, found
+
+    def cost(self) -> int:
+        """Instructions, and twice those of their operands that were last at hand so long before that they are in memory.
+
+        A measure for choosing between programs: that of time a state, docs/decisions/0005.
+        """
+        last, reloads = {n: k for k, n in enumerate(self.body)}, 0
+        for k, node in enumerate(self.body):
+            for x in self.graph.args[node]:
+                if x in last:
+                    reloads += k - last[x] > AT_HAND
+                    last[x] = k
+        return len(self.body) + 2 * reloads
 
     def count(self) -> dict[str, int]:
         """Operations by kind: mul, add, div, sqrt, sincos, arctan2, other. A fused one counts as both of its parts."""
