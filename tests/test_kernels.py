@@ -315,7 +315,7 @@ def _strided(rows, shape):
 def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states, name):
     """One state fills a block then, and what is left of a batch a last one; the bits are the same."""
     expected = robot.kernel(name)(*states[: len(robot.kernel(name).inputs)])
-    monkeypatch.setattr(llvm, "LONG", 1)
+    monkeypatch.setattr(llvm, "ALONE", 1)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     long = kernels.build(robot.model, name)
     assert long.one_state is None

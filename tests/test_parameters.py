@@ -542,4 +542,5 @@ def test_the_benchmark_runs(monkeypatch, capsys):
         free.main()
     finally:
         qddot.set_num_threads(None)
-    assert re.findall(r"\| panda7 \| (.*?) \|", capsys.readouterr().out) == ["folded", "one robot", "16 robots"]
+    rows = ["folded", "one robot", "16 robots", "as the file has it", "only reading"]
+    assert re.findall(r"\| panda7 \| (.*?) \|", capsys.readouterr().out) == rows

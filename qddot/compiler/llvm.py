@@ -20,8 +20,8 @@ from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast, and
-# above which there is no code for one lane, which would take as long to compile again: one state fills a block
+LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
+ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
 
 SOLVING_CHUNK = 200  # of code that divides, which waits for its quotients
 
@@ -361,7 +361,7 @@ def render(
 ) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
     T = "double" if dtype == "float64" else "float"
-    alone = isinstance(program, Rolled) or lanes == 1 or len(program.nodes()) < LONG
+    alone = isinstance(program, Rolled) or lanes == 1 or len(program.nodes()) < ALONE
     widths = [lanes, 1] if lanes > 1 and alone else [lanes]
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
