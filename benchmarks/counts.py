@@ -15,6 +15,7 @@ import numpy as np
 import qddot
 from benchmarks.cases import case
 from qddot import functions, regroup
+from qddot.compare_command import general_arm
 
 JOINTS = range(2, 9)
 CASES = ("ur5", "panda7", "solo12-floating", "g1-floating", "talos-fixed")
@@ -42,19 +43,7 @@ FORWARD = {"McMillan, Orin & McGhee 1995": lambda n: (224 * n - 259, 205 * n - 2
 
 def arm(n, seed=0):
     """The general arm in modified Denavit-Hartenberg parameters."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for _ in range(n):
-        A = rng.standard_normal((3, 3))
-        rows.append(
-            {
-                **dict(zip(("alpha", "a", "d"), rng.uniform(0.2, 1.2, 3), strict=True)),
-                "mass": rng.uniform(0.5, 3.0),
-                "com": rng.uniform(-0.3, 0.3, 3),
-                "inertia": 0.1 * (A @ A.T) + 0.1 * np.eye(3),
-            }
-        )
-    return qddot.from_dh(rows, convention="modified").model
+    return general_arm(n, seed).model
 
 
 def count(model, function, method):

@@ -61,9 +61,9 @@ def command(options: argparse.Namespace, robot: Robot | None) -> int:
     return 0
 
 
-def general_arm(n: int) -> Robot:
+def general_arm(n: int, seed: int = 0) -> Robot:
     """An arm of n revolute joints with modified DH parameters and inertias that are all arbitrary."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     rows = []
     for _ in range(n):
         A = rng.standard_normal((3, 3))

@@ -162,9 +162,7 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
         ]
     _square(lines, "b", [str(c) for c in places[:8]])
     for r in range(8):
-        lines.append(
-            f"  call void @llvm.masked.store.v8f64.p0(<8 x double> %b.r{r}, ptr align 8 %row{r}, <8 x i1> %head{r})"
-        )
+        lines.append(_masked_store(f"%b.r{r}", f"%row{r}", f"%head{r}"))
     lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 1, %entry ], [ %next, %whole ]"]
     lines += [f"  %old{r} = phi <8 x double> [ %b.r{r}, %entry ], [ %new{r}, %whole ]" for r in range(8)]
     for k in range(9):
