@@ -63,7 +63,9 @@ ROBOTS = {
     "chain10": Source(chain=10),
     "chain100": Source(chain=100),
     "chain300": Source(chain=300),
+    "chain1000": Source(chain=1000),
 }
+ALL = [name for name in ROBOTS if name != "chain1000"]  # whose matrices, for a batch, fit no memory
 
 
 @dataclass(eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from qddot.joint_space import JointMatrix, PerLink, Total
 from qddot.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.model import Frame, Model
 from qddot.rolling.quantities import Matrix, Quantity, SumOfLinks
-from qddot.rolling.record import PARENT, Recorder
+from qddot.rolling.record import PARENT, Recorder, axis_of_columns
 
 
 def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
-    """One link of each kind on the world, its numbers columns of the graph; the frame is on the last of them."""
+    """One link of each kind on the world, its numbers columns of the graph; the frame is on the one of its link's kind."""
     tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
     for links, _, _ in kinds:
         numbers: list[list[float]] = []
@@ -51,7 +51,11 @@ def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Fram
     )
     object.__setattr__(made, "recorder", recorder)
     object.__setattr__(made, "total_mass", model.mass)
-    object.__setattr__(made, "the_frame", frame and frame._replace(link=len(kinds)))
+    if frame is not None:
+        carriers = [*model.ancestors(frame.link)]
+        of_kind = {i: k for k, kind in enumerate(kinds, 1) for i in kind.links}
+        object.__setattr__(made, "the_frame", frame._replace(link=of_kind.get(frame.link, 0)))
+        object.__setattr__(made, "the_carriers", list(dict.fromkeys(of_kind[i] for i in carriers)))
     return made
 
 
@@ -69,7 +73,8 @@ class OneOfEach(Model):
 
     recorder: Recorder
     total_mass: Any
-    the_frame: Frame | None
+    the_frame: Frame | None = None
+    the_carriers: Sequence[int] = ()  # of the frame, from its own link on
 
     @property
     def mass(self) -> Any:
@@ -92,32 +97,32 @@ class OneOfEach(Model):
     def carriers(self, i: Any) -> Iterator[tuple[int, int]]:
         if i is PARENT:
             return self.recorder.climb(range(1, len(self.parent)))
-        if self.the_frame is None or self.recorder.link is not None:
+        if self.the_frame is None or i != self.the_frame.link or self.recorder.link is not None:
             raise NotRollableError("it goes from a link through all that carry it")
-        return self.inward()  # the links are those that carry the frame
+        return self.recorder.loop(self.the_carriers, True, begins_at=i)
 
     def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
         counts = {i: self.joint[i].nv if a_link is None else a_link for i in range(1, len(self.parent))}
         return self.recorder.columns(counts)
 
-    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        recorder = self.recorder
+    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]], a_link: int | None = None) -> NDArray[Any]:
+        recorder, count = self.recorder, self.nv if a_link is None else a_link * self.n_links
         if recorder.link is not None or recorder.group:
             raise NotRollableError("it goes through columns inside a loop")
         recorder.breaks.add(len(recorder.loops))
-        recorder.groups += 1
-        recorder.group = recorder.groups
+        recorder.groups.append(axis_of_columns(a_link))
+        recorder.group = len(recorder.groups)
         unit = np.array(
-            [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(self.nv)], dtype=object
+            [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(count)], dtype=object
         )
         column = function(unit)
         recorder.breaks.add(len(recorder.loops))
         matrices = []
         for part in column.reshape(-1, self.nv):
             recorder.results[len(recorder.matrices)] = recorder.group, [recorder.graph.node_of(x) for x in part]
-            matrices.append(Matrix(recorder, self.slots, self.nv, "columns", None).stack())
+            matrices.append(Matrix(recorder, self.slots, self.nv, "columns", a_link).stack())
         recorder.group = 0
-        return np.stack(matrices).reshape(*column.shape, self.nv)
+        return np.stack(matrices).reshape(*column.shape, count)
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
         return Matrix(self.recorder, self.slots, self.nv, symbol, a_link)

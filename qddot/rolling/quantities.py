@@ -75,7 +75,8 @@ class Quantity(PerLink):
             if example is None and self._index in recorder.seen:
                 example = recorder.seen[self._index][-1]  # what another link was given
             if where == "own" and i in self._outside:
-                if kind.is_leaf:
+                *earlier, loop = recorder.loops
+                if kind.is_leaf or (loop.begins_at == i and not any(self._index in r.given for r in earlier)):
                     return example  # nothing that it carries has changed it
                 if not is_nothing(example):
                     raise NotRollableError(f"it sets {self._symbol!r} of a link outside of loops")
