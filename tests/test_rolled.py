@@ -14,7 +14,7 @@ from qddot.compiler import interp, rolled
 from qddot.compiler.fuse import fused
 from qddot.errors import NotRollableError
 from qddot.functions import BY_SCALAR, FUNCTIONS
-from qddot.model import Frame
+from qddot.model import Frame, Mimic
 from qddot.robots.generators import random_tree
 from qddot.rolling.assembly import shelves
 from qddot.spatial import constant_transform
@@ -241,10 +241,55 @@ def test_matrices_of_long_chains_are_rolled_and_right():
     assert (W.info.form, W.info.method) == ("rolled", "articulated_body")
 
 
-def test_coupled_joints_and_free_parameters_are_not_rolled():
+# Without what does not add up over joints that share a coordinate: solutions, and recursions repeated for every column.
+SHARED = [
+    case
+    for case in CASES
+    if not case[0].startswith(("forward_dynamics", "hybrid_dynamics", *INVERSES))
+    and case not in (("mass_matrix", "newton_euler_columns"), ("inverse_dynamics_derivatives", "newton_euler"))
+]
+
+
+@pytest.mark.parametrize(("name", "method"), SHARED)
+@pytest.mark.parametrize("seed", range(3))
+def test_joints_that_share_coordinates(name, method, seed):
+    """Joints that follow others, also others further out and in other branches: what they bring is added up."""
+    model = random_tree(6, rng=seed, kinds=("revolute", "prismatic", "free"), mimic=True).model()
+    assert model.is_coupled
+    agree(model, name, method, tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_does_not_add_up_is_not_rolled_where_coordinates_are_shared(name):
+    model = random_tree(6, rng=2, kinds=("revolute",), mimic=True).model()
+    for method in FUNCTIONS[name].methods:
+        if (name, method) not in [*SHARED, ("inverse_dynamics", "denoc"), ("bias_force", "denoc")]:
+            with pytest.raises(NotRollableError):
+                functions.rolled(model, name, method, **needs_of(model, name))
+
+
+@pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "coriolis_matrix"])
+@pytest.mark.parametrize("lanes", [None, 1])
+def test_kernels_of_joints_that_share_coordinates(name, lanes):
     robot = qddot.Robot(random_tree(6, rng=2, kinds=("revolute",), mimic=True).model())
-    with pytest.raises(NotRollableError, match="share coordinates"):
-        robot.kernel("inverse_dynamics", form="rolled")
+    arrays = inputs_of(robot.model, name, count=21)
+    forms = [robot.kernel(name, form=form, lanes=lanes)(*arrays) for form in ("rolled", "unrolled")]
+    close(*forms, name)
+
+
+def test_a_long_chain_whose_joints_share_coordinates():
+    model = qddot.chain(99, rng=0).model
+    follows = (Mimic(max(i - 1, 1 + i % 7), 0.5 + 0.01 * i, 0.1) if i % 3 == 2 else None for i in range(100))
+    robot = qddot.Robot(dataclasses.replace(model, mimic=tuple(follows)))
+    q, v, a = inputs_of(robot.model, "inverse_dynamics", count=9)
+    assert robot.nv == 66
+    assert robot.kernel("inverse_dynamics").info.form == robot.kernel("mass_matrix").info.form == "rolled"
+    reference = qddot.algorithms.newton_euler.inverse_dynamics(robot.model, q[0], v[0], a[0])
+    close(robot.inverse_dynamics(q, v, a)[0], reference, "inverse_dynamics")
+    close(robot.mass_matrix(q)[0], qddot.algorithms.composite_body.mass_matrix(robot.model, q[0]), "mass_matrix")
+
+
+def test_free_parameters_are_not_rolled():
     with pytest.raises(NotRollableError, match="free"):
         qddot.chain(4).kernel("inverse_dynamics", form="rolled", free=("mass",))
     with pytest.raises(qddot.InputError, match="form='loops' is not known"):

@@ -15,6 +15,8 @@ matrix through all that carry it. What is on its way to the base is one quantity
 
 `model.by_columns` repeats the sweeps of a recursion for each unit vector over the freedoms or over the links' inertias.
 
+What joints that share a coordinate write is added up (`shared`).
+
 An algorithm can be rolled if it has no other nested loops, and links meet only through their parents and such sums.
 """
 

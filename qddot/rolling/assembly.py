@@ -193,18 +193,20 @@ class Assembly:
         if len(a_link) != 1:
             raise NotRollableError("it writes matrices of several kinds in one loop over columns")
         axis = axis_of_columns(*a_link)
-        rows, kinds = [], []
+        rows, kinds, columns = [], [], []
         kind_of = {i: k for k, members in enumerate(self.recorder.kinds) for i in members.links}
         for r, i in enumerate(self.rows[1:], 1):
-            for k in range(len(part(self.model, axis, i))):
+            for k, number in enumerate(part(self.model, axis, i)):
                 rows.append(r)
                 kinds.append(starts.index((kind_of[i] + 1, k)))
+                columns.append(number)
         is_chain = all(self.model.parent[i] == i - 1 for i in self.rows[1:])
         in_rows = {w.matrix for written in loop.written.values() for w in written if w.in_row}
         self.clears = self.clears or not is_chain or len(in_rows) < len(self.recorder.matrices)
         return Climb(
             rows,
             kinds,
+            columns,
             tuple(self._segment(t, key[0], self._passed_on(t, key)) for key in starts if not isinstance(key, int)),
             tuple(self._segment(t, i, self._passed_on(t, i)) for i in self.links),
         )

@@ -97,6 +97,7 @@ class Recorder:
         self.visit = 0
         self.count = 0
         self.matrices: list[int | None] = []  # how many columns a link has in them; None for those of joints
+        self.column_factor: Any = None  # a quantity: by what a column is written where joints share coordinates
         self.groups: list[str] = []  # of loops that are repeated for each column: what the columns run over
         self.group = 0  # the one that is being recorded, counted from 1
         self.results: dict[int, tuple[int, list[int]]] = {}  # of a matrix by columns: the group, and the nodes of a column

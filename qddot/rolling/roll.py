@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from qddot.axes import Axes
-from qddot.compiler.expr import Graph
+from qddot.compiler.expr import Graph, NotKnownYet
 from qddot.compiler.rolled import Rolled
 from qddot.errors import NotRollableError
 from qddot.kinds import kinds_of
@@ -18,6 +19,7 @@ from qddot.rolling.assembly import Assembly
 from qddot.rolling.one_of_each import one_of_each
 from qddot.rolling.quantities import layout_of
 from qddot.rolling.record import Memory, Recorder
+from qddot.rolling.shared import values
 from qddot.rolling.singled import Singled
 
 MOST_KINDS = 64
@@ -37,8 +39,8 @@ def roll(
 
     Where it is `of_carriers`, only the links are visited that carry the frame.
     """
-    if model.is_coupled:
-        raise NotRollableError("joints share coordinates")
+    if model.is_coupled and {"by", "prescribed"} & {*needs}:
+        raise NotRollableError("joints share coordinates, and it is told of single freedoms")
     singled = Singled(model, needs)
     rows = sorted(singled.carriers) if of_carriers else [i for i, _ in model.outward()]
     kinds = kinds_of(model, rows, singled.told_apart)
@@ -54,7 +56,12 @@ def roll(
             shape = axes(small)
             arrays.append(recorder.graph.inputs(prod(shape), first).reshape(shape))
             first += prod(shape)
-        result = np.asarray(algorithm(small, *arrays, **singled.needs_on(small)), dtype=object)
+        try:
+            result = np.asarray(algorithm(small, *arrays, **singled.needs_on(small)), dtype=object)
+        except NotKnownYet:
+            raise NotRollableError("it does one thing or another by a link's numbers") from None
+        if model.is_coupled:
+            result = values(result, "v" in output)
         shared = memory.read | memory.written
         memory.layout = {k: layout_of(values) for k, values in recorder.seen.items() if k in shared}
         memory.zero = {k for k in memory.written if all(recorder.begins_with.get(k, [False]))}
@@ -62,4 +69,5 @@ def roll(
             break
     else:
         raise NotRollableError("what it keeps in memory does not settle")
-    return Assembly(model, small, recorder, [0, *rows], inputs, output).rolled(result)
+    program = Assembly(model, small, recorder, [0, *rows], inputs, output).rolled(result)
+    return replace(program, clears=True, adds=True) if model.is_coupled and "v" in output else program

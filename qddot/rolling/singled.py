@@ -31,7 +31,7 @@ class Singled:
     def told_apart(self, i: int) -> Any:
         """What is asked of link i alone: links of one kind are alike in it."""
         of_frame = self.frame is not None and i == self.frame.link
-        return self._prescribed(i), i in self.carriers, of_frame, i == self.link_of_by
+        return self._prescribed(i), i in self.carriers, of_frame, i == self.link_of_by, self.model.mimic[i] is None
 
     def _prescribed(self, i: int) -> tuple[int, ...]:
         slot = self.model.slots[i].v
