@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from qddot.compiler.call import one_state
 from qddot.compiler.machine import Code, library_functions
+from qddot.compiler.packing import Layout
 from qddot.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Kernel:
         output: Shape,
         info: Info,
         explain: Callable[[], str],
+        layout: Layout | None = None,
     ) -> None:
-        self.info, self.explain = info, explain
+        self.info, self.explain, self.layout = info, explain, layout
         self.names, self.inputs, self.output = tuple(names), tuple(inputs), output
         self.ufunc, self._keep = _ufunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
         # for one state in the kernel's own type; it answers None to anything else
@@ -95,6 +97,12 @@ class Kernel:
         except (TypeError, ValueError, IndexError) as error:
             self._explain(args, out)
             raise InputError(f"{self.info.function}: {error}") from None
+
+    def unpack(self, result: Any) -> NDArray[Any]:
+        """The full array of what a packed kernel gave; `layout` says where its numbers belong."""
+        if self.layout is None:
+            raise InputError(f"{self.info.function}: this kernel's results are not packed; kernel(..., packed=True) is")
+        return self.layout.unpack(result)
 
     def finite(self, *args: Any) -> NDArray[np.bool_]:
         """Which samples have finite inputs. The others give results that mean nothing, and spoil no other sample."""

@@ -150,7 +150,9 @@ def _loop(
         flag = f"%all{k}"
 
     if stream:
-        head.append(f"  %stream = icmp ugt i64 %n, {STREAM // (size * n_out)}")
+        head.append(f"  %stream.n = icmp ugt i64 %n, {STREAM // (size * n_out)}")
+        head.append(f"  %stream.s = icmp eq i64 %s{len(inputs)}, {size * n_out}")  # rows that follow each other
+        head.append("  %stream = and i1 %stream.n, %stream.s")
 
     def copies(width: int, base: str, r: str, block: str = ".b") -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
@@ -473,7 +475,7 @@ def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
         "w.stream:",
         f"  %w.sf = mul i64 %w.first, %s{i}",
         f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
-        f"  call void @stream0(ptr %w.sr, i64 %s{i}, ptr %out.b)",
+        "  call void @stream0(ptr %w.sr, ptr %out.b)",
         "  br label %w.moved",
         "w.usual:",
         *otherwise,
