@@ -90,6 +90,10 @@ def _compile(
     facts, program = _chosen(model, name, method, "unrolled" if packed and form == "auto" else form, needs)
     if packed:
         program, layout = _packed(program, output)
+        if layout.size == 0:
+            raise InputError(
+                f"{name} of {model.name!r} is the same for all states: there is nothing to pack; take packed=False"
+            )
         facts["layout"], output = layout.to_json(), (layout.size,)
     count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes

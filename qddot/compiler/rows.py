@@ -26,8 +26,13 @@ def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[st
     return lines
 
 
-def copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None) -> str:
-    """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
+def copy_function(
+    name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None, plain: bool = False
+) -> str:
+    """Moves one state between an array and a column of lanes; `%pitch` bytes lie between the entries of the column.
+
+    The array may have any strides; with `plain` its entries lie side by side, and strides are not asked for.
+    """
     table, place = "", "  %place = add i64 %k, 0"
     if places is not None:
         table = _table(name, [[k] for k in places])
@@ -35,9 +40,10 @@ def copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list
   %place.i = load i32, ptr %place.p
   %place = zext i32 %place.i to i64"""
     n = prod(shape)
-    strides = [f"%c{j}" for j in range(len(shape))]
-    parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
-    offset = "\n".join(_flat_offset("at", "%k", shape, strides))
+    strides = [] if plain else [f"%c{j}" for j in range(len(shape))]
+    parameters = ", ".join(f"i64 {c}" for c in strides)
+    side_by_side = f"  %at = mul i64 %k, {8 if T == 'double' else 4}"
+    offset = side_by_side if plain else "\n".join(_flat_offset("at", "%k", shape, strides))
     row, column = "%row.p", "%column.p"
     source, target = (column, row) if into_rows else (row, column)
     arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
