@@ -32,6 +32,7 @@ RATIOS = {
     "one lane / C++": (qddot_side.ONE_LANE, CPP),
     "lanes / C++": (qddot_side.LANES, CPP),
     "lanes / C++ stored": (qddot_side.LANES, CPP_STORED),
+    "packed / C++": (qddot_side.PACKED, CPP),
     "lanes / MuJoCo": (qddot_side.LANES, ("MuJoCo C",)),
     "one call / pin": (qddot_side.CALL, (PYTHON,)),
 }
@@ -208,7 +209,7 @@ KERNEL_COLUMNS = (
 )
 # Heading, and the contestants of which the fastest is shown.
 COLUMNS = {
-    **{name: (name,) for name in (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, *CPP)},
+    **{name: (name,) for name in (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.PACKED, qddot_side.THREADS, *CPP)},
     "Pinocchio C++ stored": CPP_STORED,
     **{name: (name,) for name in ("MuJoCo C", qddot_side.CALL, PYTHON)},
 }

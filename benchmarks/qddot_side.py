@@ -21,6 +21,7 @@ from benchmarks.cases import Case
 from benchmarks.contest import Contestant, clocked
 
 ONE_LANE, LANES, THREADS, CALL = "qddot one lane", "qddot lanes", "qddot all threads", "qddot one call"
+PACKED = "qddot packed"
 
 _KERNELS = {
     "rnea": "inverse_dynamics",
@@ -32,6 +33,7 @@ _KERNELS = {
     "drnea": "inverse_dynamics_derivatives",
     "daba": "forward_dynamics_derivatives",
 }
+_MATRICES = ("crba", "minverse", "drnea", "daba")  # whose results have zeros, or numbers twice
 
 
 def all_threads() -> int:
@@ -52,6 +54,7 @@ class Kernels:
         self.inputs = moving.get(self.lanes.names[-1], (case.q,))
         self.states = len(case.q)
         self.out = np.asarray(self.lanes(*self.inputs))
+        self.packed = case.robot.kernel(_KERNELS[function], packed=True) if function in _MATRICES else None
 
     def contestants(self) -> Iterator[Contestant]:
         for name, kernel, threads in (
@@ -63,6 +66,14 @@ class Kernels:
                 name,
                 lambda count, kernel=kernel, threads=threads: self._batch(kernel, threads)[:count].copy(),
                 _on_threads(threads, clocked(lambda kernel=kernel: kernel(*self.inputs, out=self.out))),
+                self.states,
+            )
+        if self.packed is not None:
+            packed, out = self.packed, np.empty((self.states, *self.packed.output))
+            yield Contestant(
+                PACKED,
+                lambda count: packed.unpack(packed(*self.inputs)[:count]),
+                _on_threads(1, clocked(lambda: packed(*self.inputs, out=out))),
                 self.states,
             )
         # rows are cut out beforehand: indexing an array costs as much as a small kernel

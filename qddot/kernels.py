@@ -15,7 +15,8 @@ from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
-from qddot.errors import KernelTooLargeError, NotRollableError
+from qddot.compiler.packing import Layout, layout_of, with_layout
+from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.functions import cheapest, cheapest_rolled, explain, explain_rolled, input_shapes, lookup
 from qddot.model import Model
 
@@ -39,22 +40,24 @@ def build(
     form: str = "auto",
     regroup: bool = True,
     free: Sequence[str] = (),
+    packed: bool = False,
     **needs: Any,
 ) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
     function = lookup(name, method)[0]
     begin = time.perf_counter()
     needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
-    key = _key(model, name, method, dtype, lanes, {**needs, "form": form})
+    key = _key(model, name, method, dtype, lanes, {**needs, "form": form, "packed": packed})
     inputs, output = input_shapes(model, function, free), function.output(model)
     stored = _unpack(default_cache().get(key))
     cached = stored is not None
     if stored is None:
-        stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output)
+        stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output, packed)
         default_cache().put(key, _pack(*stored))
     facts, data = stored
     if sums := facts.pop("sums", False):
         needs["sums"] = sums
+    layout = Layout.from_json(facts.pop("layout")) if packed else None
     info = Info(
         function=name,
         dtype=dtype,
@@ -66,7 +69,8 @@ def build(
     )
     names = (*function.inputs, *free)
     told = explain_rolled if facts["form"] == "rolled" else explain
-    return Kernel(Code(data), names, inputs, output, info, lambda: told(model, name, facts["method"], **needs))
+    shape = output if layout is None else (layout.size,)
+    return Kernel(Code(data), names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
 
 
 def _compile(
@@ -79,10 +83,18 @@ def _compile(
     needs: Mapping[str, Any],
     inputs: list[Shape],
     output: Shape,
+    packed: bool,
 ) -> tuple[dict[str, Any], bytes]:
     from qddot.compiler import llvm
 
-    facts, program = _chosen(model, name, method, form, needs)
+    facts, program = _chosen(model, name, method, "unrolled" if packed and form == "auto" else form, needs)
+    if packed:
+        program, layout = _packed(program, output)
+        if layout.size == 0:
+            raise InputError(
+                f"{name} of {model.name!r} is the same for all states: there is nothing to pack; take packed=False"
+            )
+        facts["layout"], output = layout.to_json(), (layout.size,)
     count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
@@ -133,6 +145,15 @@ def _straight_line(
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line
+
+
+def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:
+    from qddot.compiler.rolled import Rolled
+
+    if isinstance(program, Rolled):
+        raise InputError("code that keeps its loops has no packed results; take form='unrolled' or packed=False")
+    layout = layout_of(program, output)
+    return with_layout(program, layout), layout
 
 
 class _Notice:

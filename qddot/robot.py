@@ -397,6 +397,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         by: Any = None,
         free: Sequence[str] = (),
         regroup: bool = True,
+        packed: bool = False,
     ) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
@@ -406,13 +407,15 @@ class Robot(DerivativeMethods, ConstraintMethods):
         `lanes` how many states one instruction works on (None: as many as the processor can). `form` is "unrolled",
         straight-line code for this one robot, or "rolled", code that keeps its loops over the links and does not grow with
         their number; "auto" rolls what is long. `free` names parameters (docs/parameters.md) that the kernel takes as
-        inputs after the others, each with batch axes of its own. `regroup=False` leaves inertias and frames as the file
-        has them, for comparison. A kernel is compiled once and kept, in this process and on disk.
+        inputs after the others, each with batch axes of its own. `packed=True` gives each number of the result that varies
+        once, in a row: `unpack` of the kernel makes the full array, its `layout` says what is where. `regroup=False` leaves
+        inertias and frames as the file has them, for comparison. A kernel is compiled once and kept, in this process and
+        on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
         chosen = None if prescribed is None else self.model.freedoms(prescribed)
         p = None if by is None else scalar.exact(self.model, by)
-        key = (function, method, dtype, lanes, form, frame, chosen, p, regroup, free)
+        key = (function, method, dtype, lanes, form, frame, chosen, p, regroup, free, packed)
         found = self._kernels.get(key)
         if found is None:
             found = self._kernels[key] = self._compiled(*key)
@@ -430,13 +433,15 @@ class Robot(DerivativeMethods, ConstraintMethods):
         by: scalar.By | None,
         regroup: bool,
         free: Sequence[str],
+        packed: bool,
     ) -> Kernel:
         if form not in ("auto", "unrolled", "rolled"):
             raise InputError(f"form={form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
         extra = self._needs(function, method, dtype, frame=frame, prescribed=prescribed, by=by)
         if lanes is not None and lanes not in (1, 2, 4, 8, 16):
             raise InputError(f"lanes={lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
-        return kernels.build(self.model, function, method, dtype, lanes, form=form, regroup=regroup, free=free, **extra)
+        extra |= {"form": form, "regroup": regroup, "free": free, "packed": packed}
+        return kernels.build(self.model, function, method, dtype, lanes, **extra)
 
     def export_c(
         self,

@@ -26,6 +26,7 @@ from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
 from qddot.compiler.program import straight_line
 from qddot.functions import FUNCTIONS
+from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
 
 # The same operations in the same order, but for sines and cosines, which differ in the last bit from the library's.
@@ -40,7 +41,8 @@ def compiled(function, sizes, output, lanes=None, dtype="float64"):
     program = fused(straight_line(graph, nodes, sum(sizes)))
     width = machine.lanes(dtype) if lanes is None else lanes
     inputs = [(n,) for n in sizes]
-    code = machine.Code(machine.compile_object(llvm.render(program, inputs, [output], width, dtype)))
+    text = llvm.render(program, inputs, [output], width, dtype, machine.is_x86(), machine.has_avx512())
+    code = machine.Code(machine.compile_object(text))
     info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
     return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), program
 
@@ -104,8 +106,8 @@ def test_one_state_is_not_divided_among_threads(monkeypatch):
     q, v = robot.random_state(0)
     expected = robot.inverse_dynamics(q, v, v)
     k = kernels.build(robot.model, "inverse_dynamics")
-    k.one_state, k._one_thread, k._operations = None, 0, 10**9
-    assert np.array_equal(k(q, v, v), expected)
+    k._batches.one_thread, k._batches.operations = 0, 10**9
+    assert np.array_equal(k._batches(q, v, v), expected)
     assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
 
 
@@ -253,12 +255,11 @@ def test_one_state_is_never_split(robot, states, monkeypatch):
     """A kernel so long that one state is worth several threads has no batch to split."""
     k = robot.kernel("forward_dynamics", method="articulated_body_absolute")
     expected = k(*(x[0] for x in states))
-    monkeypatch.setattr(k, "_operations", 10**8)
-    monkeypatch.setattr(k, "_one_thread", 0)
-    monkeypatch.setattr(k, "one_state", None)
+    monkeypatch.setattr(k._batches, "operations", 10**8)
+    monkeypatch.setattr(k._batches, "one_thread", 0)
     try:
         qddot.set_num_threads(2)
-        assert np.array_equal(k(*(x[0] for x in states)), expected)
+        assert np.array_equal(k._batches(*(x[0] for x in states)), expected)
         assert np.array_equal(k(*(x[:1] for x in states))[0], expected)
     finally:
         qddot.set_num_threads(None)
@@ -284,16 +285,19 @@ def test_strange_memory(robot, states):
     assert (out[..., 1] == 7.0).all()
 
 
-@pytest.mark.parametrize("name", ["mass_matrix", "inverse_dynamics_derivatives"])
-def test_long_results_are_written_past_the_caches(monkeypatch, tmp_path, states, name):
-    """Rows that begin anywhere in a line of memory, with gaps between them, and what lies before, between and after."""
+@pytest.mark.parametrize("size", range(33, 42))
+def test_long_results_are_written_past_the_caches(monkeypatch, size):
+    """Rows of any length, that begin anywhere in a line of memory, with gaps between them, and what is around them."""
     monkeypatch.setattr(loop, "STREAM", 0)
-    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
-    stream = kernels.build(qddot.load("puma560").model, name)
+    where = [k * k % 7 if k < 16 or k > 31 else -1 for k in range(size)]  # some numbers twice, a tile and more of zeros
+
+    def numbers(x):
+        return np.array([x[0] * (k + 0.5) if k >= 0 else 0.0 * x[0] for k in where], dtype=object)
+
+    stream, _ = compiled(numbers, [1], (size,))
     monkeypatch.undo()
-    x = states[: len(stream.inputs)]
+    x = (np.random.default_rng(0).standard_normal((100, 1)),)
     expected = np.stack([stream(*(a[k] for a in x)) for k in range(100)])  # a state alone is written as usual
-    size = expected[0].size
     for gap in (0, 1, 5):
         for first in range(9):
             memory = np.full(first + 100 * (size + gap) + 3, 7.0)
@@ -324,6 +328,8 @@ def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states
         assert np.array_equal(long(*(a[:n] for a in x)), expected[:n])
         assert np.array_equal(long(*(a[n - 1 :: -1] for a in x)), expected[n - 1 :: -1])
     assert np.array_equal(long(*(a[5] for a in x)), expected[5])
+    gaps = long(*(np.repeat(a[:11], 2, axis=1)[:, ::2] for a in x))  # entries that do not lie side by side
+    assert np.array_equal(gaps, expected[:11])
     shared = long(x[0][:11], *(a[5] for a in x[1:]))
     assert np.array_equal(shared[5], expected[5])
     assert long(*(a[:0] for a in x)).shape == (0, *long.output)
@@ -578,3 +584,54 @@ def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
     with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10"):
         tau = robot.inverse_dynamics(q, v, v)
     assert np.array_equal(tau, qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, v, v))
+
+
+# ---- packed results ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["mass_matrix", "mass_matrix_inverse", "forward_kinematics", "inverse_dynamics_derivatives"]
+)
+@pytest.mark.parametrize("source", ["puma560", "quadruped", "scara"])
+def test_packed_results_have_the_bits_of_full_ones(source, name):
+    robot = qddot.load(source)
+    s = [robot.random_state(k) for k in range(21)]
+    q, v = np.stack([x for x, _ in s]), np.stack([x for _, x in s])
+    arrays = (q, v, v)[: len(FUNCTIONS[name].inputs)]
+    full, packed = robot.kernel(name), robot.kernel(name, packed=True)
+    result = packed(*arrays)
+    assert result.shape == (21, packed.layout.size)
+    assert np.array_equal(packed.unpack(result), full(*arrays))
+    assert np.array_equal(packed.unpack(packed(*(x[3] for x in arrays))), full(*arrays)[3])
+    assert packed.unpack(result.reshape(3, 7, -1)).shape == (3, 7, *full.output)
+
+
+def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
+    """Legs of a quadruped do not feel each other: what is left are 6 + 4·3 freedoms with those that carry them."""
+    k = qddot.load("quadruped").kernel("mass_matrix", packed=True)
+    places = k.layout.places
+    assert np.array_equal(places, places.T)
+    legs = [slice(6 + 3 * leg, 9 + 3 * leg) for leg in range(4)]
+    assert all((places[a, b] == -1).all() for a in legs for b in legs if a != b)
+    varying = [places[i, j] for i in range(18) for j in range(i, 18) if places[i, j] >= 0]
+    first_seen = list(dict.fromkeys(varying))
+    assert first_seen == list(range(k.layout.size))  # in the order of the rows
+    assert k.layout.size <= 21 + 4 * (18 + 6)
+    m = qddot.load("quadruped").mass_matrix(qddot.load("quadruped").neutral())
+    assert k.layout.constants[3, 3] == pytest.approx(m[3, 3], rel=1e-12)  # the mass, which is the same for all states
+
+
+def test_wrong_use_of_packed_results_is_explained():
+    robot = qddot.load("scara")
+    with pytest.raises(qddot.InputError, match="not packed"):
+        robot.kernel("mass_matrix").unpack(np.zeros(3))
+    packed = robot.kernel("mass_matrix", packed=True)
+    with pytest.raises(qddot.InputError, match="last axis"):
+        packed.unpack(np.zeros(packed.layout.size + 1))
+    with pytest.raises(qddot.InputError, match="keeps its loops"):
+        qddot.chain(12, rng=0).kernel("mass_matrix", form="rolled", packed=True)
+    b = qddot.Builder("slides").link("first", mass=2.0).link("second", mass=3.0)
+    b.joint("along", "world", "first", Prismatic((0.0, 0.0, 1.0)))
+    b.joint("across", "first", "second", Prismatic((1.0, 0.0, 0.0)))
+    with pytest.raises(qddot.InputError, match="nothing to pack"):
+        qddot.Robot(b.model()).kernel("mass_matrix", packed=True)

@@ -2,7 +2,7 @@
 
 A ufunc spends most of a microsecond on what it might be given. `@call` takes exactly what a control loop gives it, new
 or old arrays of one state in the kernel's own number type, contiguous; anything else, and any result that is not finite,
-it answers with None, and the ufunc does the work and the explaining. It holds the GIL: it is done in a microsecond.
+it hands on to the function it was given for that, or answers with None. It holds the GIL: it is done in a microsecond.
 
 It reads NumPy's array structure, which is part of NumPy's binary interface, and is made only where a probe finds the
 structure to be as expected (CPython with its lock, 64 bits).
@@ -28,7 +28,7 @@ _DATA, _AXES, _DIMENSIONS, _DESCR, _FLAGS = 16, 24, 32, 56, 64  # offsets in PyA
 _USABLE = 0x1 | 0x100  # contiguous in C order, aligned
 _BYTES = 32  # where the content of a bytes object begins
 _NEW = 93  # PyArray_New in NumPy's table of C functions
-_FASTCALL = 0x80  # METH_FASTCALL
+_FASTCALL = 0x80 | 0x2  # METH_FASTCALL, METH_KEYWORDS
 MOST = 2048  # numbers in and out: more is no matter of call overhead
 _TYPE_NUMBER = {"double": 12, "float": 11}
 
@@ -40,7 +40,7 @@ def has_call(inputs: Sequence[Shape], output: Shape, work: int, size: int) -> bo
 
 
 def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
-    """`@call(self, args, nargs)`, a METH_FASTCALL function; `self` is a bytes object with what `_environment` lists."""
+    """`@call(self, args, nargs, names)`, a METH_FASTCALL function; `self` is a bytes object, see `_environment`."""
     n_in, n_out = sum(prod(s) for s in inputs), prod(output)
     lines = [
         "entry:",
@@ -48,10 +48,15 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         f"  %work = alloca [{max(work, 1)} x {T}], align 64",
         f"  %dims = alloca [{len(output)} x i64], align 8",
     ]
-    for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library")):
+    for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library", "hand", "general")):
         lines.append(f"  %{name}.p = getelementptr i8, ptr %self, i64 {_BYTES + 8 * k}")
         lines.append(f"  %{name} = load ptr, ptr %{name}.p")
-    lines += [f"  %right = icmp eq i64 %nargs, {len(inputs)}", "  br i1 %right, label %check0, label %other"]
+    lines += [
+        f"  %count = icmp eq i64 %nargs, {len(inputs)}",
+        "  %unnamed = icmp eq ptr %names, null",
+        "  %right = and i1 %count, %unnamed",
+        "  br i1 %right, label %check0, label %other",
+    ]
     at = 0
     for i, shape in enumerate(inputs):
         lines += _check(i, shape)
@@ -81,10 +86,16 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         "  call void %drop(ptr %made)",
         "  br label %other",
         "other:",
+        "  %alone = icmp eq ptr %general, null",
+        "  br i1 %alone, label %nobody, label %somebody",
+        "nobody:",
         "  call void %take(ptr %none)",
         "  ret ptr %none",
+        "somebody:",
+        "  %answer = call ptr %hand(ptr %general, ptr %args, i64 %nargs, ptr %names)",
+        "  ret ptr %answer",
     ]
-    return "define ptr @call(ptr %self, ptr %args, i64 %nargs) {\n" + "\n".join(lines) + "\n}\n"
+    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
 
 
 def _check(i: int, shape: Shape) -> list[str]:
@@ -196,22 +207,24 @@ class _Self(bytes):
     keep: Any
 
 
-def one_state(code: Code, name: str, dtype: str) -> Callable[..., Any] | None:
-    """The Python function of a kernel's `@call`, if it has one."""
+def one_state(code: Code, name: str, dtype: str, general: Callable[..., Any] | None = None) -> Callable[..., Any] | None:
+    """The Python function of a kernel's `@call`, if it has one; `general` gets the calls that are not for it."""
     if code.call is None or (environment := _environment(dtype)) is None:
         return None
-    definition = _MethodDef(name.encode(), code.call, _FASTCALL, b"A compiled kernel of qddot, for one state.")
-    environment = _Self(environment)
-    environment.keep = code, definition
+    definition = _MethodDef(name.encode(), code.call, _FASTCALL, b"A compiled kernel of qddot.")
+    own = _Self(environment + struct.pack("Q", 0 if general is None else id(general)))
+    own.keep = code, definition, general
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    function: Callable[..., Any] = make(ctypes.addressof(definition), environment, None)
+    function: Callable[..., Any] = make(ctypes.addressof(definition), own, None)
     return function
 
 
 @functools.cache
 def _environment(dtype: str) -> bytes | None:
-    """What `@call` is given: the array type, the number type, PyArray_New, None, Py_IncRef, Py_DecRef, the library."""
+    """What `@call` is given: the array type, the number type, PyArray_New, None, Py_IncRef, Py_DecRef, the library,
+    PyObject_Vectorcall; behind it stands who gets the other calls.
+    """
     if not _as_expected():
         return None
     from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
@@ -219,9 +232,12 @@ def _environment(dtype: str) -> bytes | None:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = ctypes.cast(get(_multiarray_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
-    count = [ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value for f in ("Py_IncRef", "Py_DecRef")]
-    objects = id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None), *count, ctypes.addressof(library_functions())
-    return struct.pack("7Q", *objects)
+    take, drop, hand = (
+        ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value
+        for f in ("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall")
+    )
+    library = ctypes.addressof(library_functions())
+    return struct.pack("8Q", id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None), take, drop, library, hand)
 
 
 def _as_expected() -> bool:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from qddot.compiler.call import one_state
 from qddot.compiler.machine import Code, library_functions
+from qddot.compiler.packing import Layout
 from qddot.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,6 +56,13 @@ class Info:
 class Kernel:
     """Call it like a function of arrays: one state or any leading batch axes, `out=` if you like."""
 
+    # What Python calls lies in each kernel: a compiled function, which is reached without any code in between.
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+
     def __init__(
         self,
         code: Code,
@@ -63,28 +71,59 @@ class Kernel:
         output: Shape,
         info: Info,
         explain: Callable[[], str],
+        layout: Layout | None = None,
     ) -> None:
-        self.info, self.explain = info, explain
+        self.info, self.explain, self.layout = info, explain, layout
         self.names, self.inputs, self.output = tuple(names), tuple(inputs), output
-        self.ufunc, self._keep = _ufunc(code, self.inputs, output, info.dtype, f"qddot.{info.function}")
-        # for one state in the kernel's own type; it answers None to anything else
-        self.one_state = one_state(code, f"qddot.{info.function}", info.dtype)
-        self._operations = max(1, info.instructions)
-        self._one_thread = _WORTH_A_THREAD // self._operations  # numbers in the first input that are not worth a second one
+        label = f"qddot.{info.function}"
+        self.ufunc, self._keep = _ufunc(code, self.inputs, output, info.dtype, label)
+        self._batches = _Batches(self.ufunc, info, self.names, self.inputs, output)
+        self.one_state = one_state(
+            code, label, info.dtype
+        )  # answers None to anything but one state in the kernel's own type
+        call = one_state(code, label, info.dtype, self._batches) or self._batches
+        object.__setattr__(self, "__call__", call)
+
+    def unpack(self, result: Any) -> NDArray[Any]:
+        """The full array of what a packed kernel gave; `layout` says where its numbers belong."""
+        if self.layout is None:
+            raise InputError(f"{self.info.function}: this kernel's results are not packed; kernel(..., packed=True) is")
+        return self.layout.unpack(result)
+
+    def finite(self, *args: Any) -> NDArray[np.bool_]:
+        """Which samples have finite inputs. The others give results that mean nothing, and spoil no other sample."""
+        ok: Any = True
+        for x, shape in zip(args, self.inputs, strict=True):
+            axes = tuple(range(-len(shape), 0))
+            ok = ok & np.isfinite(np.asarray(x)).all(axis=axes)
+        return np.asarray(ok)
+
+    def __repr__(self) -> str:
+        i = self.info
+        free = f", free {', '.join(i.free)}" if i.free else ""
+        return (
+            f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"
+        )
+
+
+class _Batches:
+    """A kernel's ufunc with what batches need around it: threads, and errors in our words."""
+
+    def __init__(self, ufunc: Any, info: Info, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> None:
+        self.ufunc, self.info = ufunc, info
+        self.names, self.inputs, self.output = names, inputs, output
+        self.operations = max(1, info.instructions)
+        self.one_thread = _WORTH_A_THREAD // self.operations  # numbers in the first input that are not worth a second one
         self._single = info.dtype == "float32"
         self._environment = library_functions()
 
     def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The result for one state or a batch."""
-        if out is None and self.one_state is not None:
-            result = self.one_state(*args)
-            if result is not None:
-                return result
         try:
             if self._single:
                 args = tuple(np.asarray(x, dtype=np.float32) for x in args)
             first = args[0]
-            if type(first) is np.ndarray and first.size > self._one_thread and _threads > 1:
+            if type(first) is np.ndarray and first.size > self.one_thread and _threads > 1:
                 result = self._threaded(args, out)
             else:
                 result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
@@ -96,20 +135,12 @@ class Kernel:
             self._explain(args, out)
             raise InputError(f"{self.info.function}: {error}") from None
 
-    def finite(self, *args: Any) -> NDArray[np.bool_]:
-        """Which samples have finite inputs. The others give results that mean nothing, and spoil no other sample."""
-        ok: Any = True
-        for x, shape in zip(args, self.inputs, strict=True):
-            axes = tuple(range(-len(shape), 0))
-            ok = ok & np.isfinite(np.asarray(x)).all(axis=axes)
-        return np.asarray(ok)
-
     def _threaded(self, args: tuple[Any, ...], out: NDArray[Any] | None) -> NDArray[Any]:
         arrays = [np.asarray(x) for x in args]
         batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
         batch = np.broadcast_shapes(*batches)
         count = prod(batch)
-        parts = min(_threads, count, count * self._operations // _WORTH_A_THREAD)  # one state is not divided
+        parts = min(_threads, count, count * self.operations // _WORTH_A_THREAD)  # one state is not divided
         if parts < 2:
             return self.ufunc(*arrays) if out is None else self.ufunc(*arrays, out=out)
         result = np.empty((*batch, *self.output), self.info.dtype) if out is None else out
@@ -146,13 +177,6 @@ class Kernel:
             raise InputError(f"{self.info.function}: the batch axes of {shapes} do not fit together") from None
         if out is not None and np.shape(out) != (*batch, *self.output):
             raise InputError(f"{self.info.function}: out has shape {np.shape(out)}; it must be {(*batch, *self.output)}")
-
-    def __repr__(self) -> str:
-        i = self.info
-        free = f", free {', '.join(i.free)}" if i.free else ""
-        return (
-            f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"
-        )
 
 
 def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from qddot.compiler.rows import Shape, copy_function, shared_rows_function, stre
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
-STREAM = 20_000_000  # bytes of a result above which it is written past the caches (docs/decisions/0005)
+STREAM = 3_000_000  # bytes of a result above which it is written past the caches (docs/decisions/0005)
 
 WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
 
@@ -74,6 +74,11 @@ def numpy_loop(
                 text.append(shared_rows_function(f"rows{i}", places, zero))
                 if stream:
                     text.append(streamed_rows_function(f"stream{i}", places, zero))
+    if not alone:
+        for i, shape in enumerate(inputs):
+            text.append(copy_function(f"read_plain{i}", shape, T, into_rows=False, plain=True))
+        for i, shape in enumerate(outputs):
+            text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
     text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns, stream, alone))
@@ -150,9 +155,11 @@ def _loop(
         flag = f"%all{k}"
 
     if stream:
-        head.append(f"  %stream = icmp ugt i64 %n, {STREAM // (size * n_out)}")
+        head.append(f"  %stream.n = icmp ugt i64 %n, {STREAM // (size * n_out)}")
+        head.append(f"  %stream.s = icmp eq i64 %s{len(inputs)}, {size * n_out}")  # rows that follow each other
+        head.append("  %stream = and i1 %stream.n, %stream.s")
 
-    def copies(width: int, base: str, r: str, block: str = ".b") -> tuple[list[str], list[str]]:
+    def copies(width: int, base: str, r: str, block: str = ".b", plain: bool = False) -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
         column = 0
         reads: list[str] = []
@@ -161,7 +168,7 @@ def _loop(
             is_in = i < len(inputs)
             if i == len(inputs):
                 column = 0
-            tag = f"{i}_{width}_{r.strip('%')}"
+            tag = f"{i}_{width}_{r.strip('%')}{'_p' if plain else ''}"
             into = ("%in" if is_in else "%out") + ("" if width == 1 else block)
             lines = [
                 f"  %at{tag} = add i64 {base}, {r}",
@@ -172,8 +179,9 @@ def _loop(
                 f"  %col{tag} = getelementptr i8, ptr {into}, i64 %first{tag}",
             ]
             shared = "_lanes" if width > 1 and columns < n_out else ""
-            call = f"@read{i}" if is_in else f"@write{shared}{i - len(inputs)}"
-            extra = "".join(f", i64 {c}" for c in strides[i])
+            kind = "_plain" if plain else "" if is_in else shared
+            call = f"@read{kind}{i}" if is_in else f"@write{kind}{i - len(inputs)}"
+            extra = "" if plain else "".join(f", i64 {c}" for c in strides[i])
             lines.append(f"  call void {call}(ptr %row{tag}, ptr %col{tag}, i64 {size * width}{extra})")
             (reads if is_in else writes).extend(lines)
             column += prod(shape)
@@ -187,7 +195,7 @@ def _loop(
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
-    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, copies)
+    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, flag, copies)
     lines += [
         "end:",
         *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
@@ -223,31 +231,40 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
     ]
 
 
-def _last_block(inputs: list[Shape], lanes: int, copies: _Copies) -> list[str]:
+def _last_block(inputs: list[Shape], lanes: int, flag: str, copies: _Copies) -> list[str]:
     """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
     ahead = ", ptr %in, i64 0" if _wide(inputs) is not None else ""
+
+    def each_lane(t: str, move: Callable[[bool], list[str]], before: str, count: str, after: str) -> list[str]:
+        """`move`, of entries that lie side by side or not, for every lane."""
+        return [
+            f"{t}.lanes:",
+            f"  %{t}.lane = phi i64 [ 0, %{before} ], [ %{t}.lane1, %{t}.moved ]",
+            f"  %{t}.own = add i64 %done, %{t}.lane",
+            f"  %{t}.state = call i64 @llvm.smin.i64(i64 %{t}.own, i64 %x.last)",
+            f"  %{t}.base = sub i64 %{t}.state, %{t}.lane",
+            f"  br i1 {flag}, label %{t}.plain, label %{t}.any",
+            f"{t}.plain:",
+            *move(True),
+            f"  br label %{t}.moved",
+            f"{t}.any:",
+            *move(False),
+            f"  br label %{t}.moved",
+            f"{t}.moved:",
+            f"  %{t}.lane1 = add i64 %{t}.lane, 1",
+            f"  %{t}.more = icmp ult i64 %{t}.lane1, {count}",
+            f"  br i1 %{t}.more, label %{t}.lanes, label %{after}",
+        ]
+
     return [
         "  %x.last = sub i64 %n, 1",
         "  %x.count = sub i64 %n, %done",
-        "  br label %x.read",
-        "x.read:",
-        "  %x.lane = phi i64 [ 0, %rest ], [ %x.lane1, %x.read ]",
-        "  %x.own = add i64 %done, %x.lane",
-        "  %x.state = call i64 @llvm.smin.i64(i64 %x.own, i64 %x.last)",
-        "  %x.base = sub i64 %x.state, %x.lane",
-        *copies(lanes, "%x.base", "%x.lane", "")[0],
-        "  %x.lane1 = add i64 %x.lane, 1",
-        f"  %x.more = icmp ult i64 %x.lane1, {lanes}",
-        "  br i1 %x.more, label %x.read, label %x.core",
+        "  br label %x.lanes",
+        *each_lane("x", lambda plain: copies(lanes, "%x.base", "%x.lane", "", plain)[0], "rest", str(lanes), "x.core"),
         "x.core:",
         f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 1{ahead})",
-        "  br label %y.write",
-        "y.write:",
-        "  %y.lane = phi i64 [ 0, %x.core ], [ %y.lane1, %y.write ]",
-        *copies(lanes, "%done", "%y.lane", "")[1],
-        "  %y.lane1 = add i64 %y.lane, 1",
-        "  %y.more = icmp ult i64 %y.lane1, %x.count",
-        "  br i1 %y.more, label %y.write, label %end",
+        "  br label %y.lanes",
+        *each_lane("y", lambda plain: copies(lanes, "%y.base", "%y.lane", "", plain)[1], "x.core", "%x.count", "end"),
     ]
 
 
@@ -473,7 +490,7 @@ def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
         "w.stream:",
         f"  %w.sf = mul i64 %w.first, %s{i}",
         f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
-        f"  call void @stream0(ptr %w.sr, i64 %s{i}, ptr %out.b)",
+        "  call void @stream0(ptr %w.sr, ptr %out.b)",
         "  br label %w.moved",
         "w.usual:",
         *otherwise,

@@ -26,8 +26,13 @@ def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[st
     return lines
 
 
-def copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None) -> str:
-    """Moves one state between an array with any strides and a column of lanes; `%pitch` bytes lie between its entries."""
+def copy_function(
+    name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None, plain: bool = False
+) -> str:
+    """Moves one state between an array and a column of lanes; `%pitch` bytes lie between the entries of the column.
+
+    The array may have any strides; with `plain` its entries lie side by side, and strides are not asked for.
+    """
     table, place = "", "  %place = add i64 %k, 0"
     if places is not None:
         table = _table(name, [[k] for k in places])
@@ -35,9 +40,10 @@ def copy_function(name: str, shape: Shape, T: str, into_rows: bool, places: list
   %place.i = load i32, ptr %place.p
   %place = zext i32 %place.i to i64"""
     n = prod(shape)
-    strides = [f"%c{j}" for j in range(len(shape))]
-    parameters = ", ".join(f"i64 %c{j}" for j in range(len(shape)))
-    offset = "\n".join(_flat_offset("at", "%k", shape, strides))
+    strides = [] if plain else [f"%c{j}" for j in range(len(shape))]
+    parameters = ", ".join(f"i64 {c}" for c in strides)
+    side_by_side = f"  %at = mul i64 %k, {8 if T == 'double' else 4}"
+    offset = side_by_side if plain else "\n".join(_flat_offset("at", "%k", shape, strides))
     row, column = "%row.p", "%column.p"
     source, target = (column, row) if into_rows else (row, column)
     arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
@@ -136,19 +142,19 @@ _COUNT = ", ".join(f"i64 {k}" for k in range(8))
 
 
 def streamed_rows_function(name: str, places: list[int], zero: int | None) -> str:
-    """As the function before, but past the caches, which takes whole lines of memory.
+    """As the function before, but past the caches, which takes whole lines of memory; rows follow each other.
 
     Eight columns at a time become eight numbers of eight rows. A row begins anywhere in a line, so that a line is put
-    together from what is left of the tile before and what fits of this one. Beginnings and ends of rows share their lines
-    with other rows and are written as usual.
+    together from what is left of the tile before and what fits of this one. The line that has the end of a row has the
+    beginning of the next one as well. Only the first and the last line of all eight rows may belong to others: they are
+    written as usual, and waiting for them is why there must not be more of these.
     """
-    tiles = len(places) // 8
+    tiles, rest = divmod(len(places), 8)
     table = [[*places[k : k + 8], int(set(places[k : k + 8]) == {zero})] for k in range(0, 8 * tiles, 8)]
     lines = ["entry:"]
     for r in range(8):
         lines += [
-            f"  %off{r} = mul i64 %step, {r}",
-            f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}",
+            f"  %row{r} = getelementptr i8, ptr %rows, i64 {8 * len(places) * r}",
             f"  %int{r} = ptrtoint ptr %row{r} to i64",
             f"  %byte{r} = and i64 %int{r}, 63",
             f"  %back{r} = sub i64 0, %byte{r}",
@@ -158,13 +164,14 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
             f"  %own.e{r} = insertelement <8 x i64> poison, i64 %own{r}, i32 0",
             f"  %own.v{r} = shufflevector <8 x i64> %own.e{r}, <8 x i64> poison, <8 x i32> zeroinitializer",
             f"  %pick{r} = add <8 x i64> %own.v{r}, <{_COUNT}>",
-            f"  %head{r} = icmp ult <8 x i64> <{_COUNT}>, %own.v{r}",
         ]
     _square(lines, "b", [str(c) for c in places[:8]])
-    for r in range(8):
-        lines.append(_masked_store(f"%b.r{r}", f"%row{r}", f"%head{r}"))
-    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 1, %entry ], [ %next, %whole ]"]
-    lines += [f"  %old{r} = phi <8 x double> [ %b.r{r}, %entry ], [ %new{r}, %whole ]" for r in range(8)]
+    lines += ["  %fits = icmp eq i64 %byte0, 0", "  br i1 %fits, label %begin, label %shared", "begin:"]
+    lines += [_streamed("%b.r0", "%line0"), "  br label %first", "shared:"]
+    lines += [f"  %head = icmp ult <8 x i64> <{_COUNT}>, %own.v0", _masked_store("%b.r0", "%row0", "%head")]
+    lines += ["  br label %first", "first:"]
+    lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 1, %first ], [ %next, %whole ]"]
+    lines += [f"  %old{r} = phi <8 x double> [ %b.r{r}, %first ], [ %new{r}, %whole ]" for r in range(8)]
     for k in range(9):
         lines.append(f"  %x{k}.p = getelementptr [9 x i32], ptr @{name}.table, i64 %t, i64 {k}")
         lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
@@ -174,26 +181,63 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
     lines += [f"  %new{r} = phi <8 x double> [ zeroinitializer, %tile ], [ %f.r{r}, %full ]" for r in range(8)]
     lines.append("  %line = shl i64 %t, 6")
     for r in range(8):
-        lines += [
-            f"  %at{r} = getelementptr i8, ptr %line{r}, i64 %line",
-            f"  %put{r} = call <8 x double> @llvm.x86.avx512.vpermi2var.pd.512"
-            f"(<8 x double> %old{r}, <8 x i64> %pick{r}, <8 x double> %new{r})",
-            f"  store <8 x double> %put{r}, ptr %at{r}, align 64, !nontemporal !2",
-        ]
+        lines.append(f"  %at{r} = getelementptr i8, ptr %line{r}, i64 %line")
+        lines += [_picked(f"put{r}", f"%old{r}", f"%pick{r}", f"%new{r}"), _streamed(f"%put{r}", f"%at{r}")]
     lines += ["  %next = add i64 %t, 1", f"  %more = icmp ult i64 %next, {tiles}"]
     lines += ["  br i1 %more, label %tile, label %last", "last:"]
-    for r in range(8):
-        lines += [
-            f"  %end{r} = getelementptr double, ptr %row{r}, i64 {8 * tiles - 8}",
-            f"  %tail{r} = icmp uge <8 x i64> <{_COUNT}>, %own.v{r}",
-            _masked_store(f"%new{r}", f"%end{r}", f"%tail{r}"),
-        ]
-    for first in range(8 * tiles, len(places), 4):
-        columns = [str(c) for c in places[first : first + 4]]
-        _tile_to_rows(lines, f"l{first}", str(first), len(columns), columns)
+    _ends_of_rows(lines, places, tiles, rest)
     body = "\n".join(lines)
-    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
+    head = f"define internal void @{name}(ptr %rows, ptr noalias %cols)"
     return f"{_table(name, table)}{head} {{\n{body}\n  ret void\n}}\n"
+
+
+def _ends_of_rows(lines: list[str], places: list[int], tiles: int, rest: int) -> None:
+    """The lines that have the ends of rows, one or two a row.
+
+    What follows the numbers of the last tile, %new, is what is left of the row, and the next row from its beginning.
+    """
+    _square(lines, "h", [str(c) for c in places[:8]])
+    _square(lines, "e", [str(c) for c in [*places[8 * tiles :], *places[:8]][:8]])
+    after = ", ".join(str(k if k < rest else 8 + k - rest) for k in range(8))
+    later = ", ".join(str((8 - rest + k) % 8) for k in range(8))
+    for r in range(8):
+        beginning = f"h.r{(r + 1) % 8}"  # of the row after the last nothing is written
+        _shuffle(lines, f"e1.{r}", f"e.r{r}", beginning, after)
+        _shuffle(lines, f"e2.{r}", beginning, beginning, later)
+        lines += [
+            _picked(f"end{r}", f"%new{r}", f"%pick{r}", f"%e1.{r}"),
+            _picked(f"over{r}", f"%e1.{r}", f"%pick{r}", f"%e2.{r}"),
+            f"  %end{r}.p = getelementptr i8, ptr %line{r}, i64 {64 * tiles}",
+            f"  %over{r}.p = getelementptr i8, ptr %line{r}, i64 {64 * tiles + 64}",
+            f"  %two{r} = icmp ule i64 %own{r}, {rest}",
+        ]
+    for r in range(7):
+        lines += [_streamed(f"%end{r}", f"%end{r}.p"), f"  br i1 %two{r}, label %two.{r}, label %one.{r}", f"two.{r}:"]
+        lines += [_streamed(f"%over{r}", f"%over{r}.p"), f"  br label %one.{r}", f"one.{r}:"]
+    lines += [
+        f"  %left = sub i64 {8 + rest}, %own7",  # numbers of the last row that are in no line yet
+        "  %left.e = insertelement <8 x i64> poison, i64 %left, i32 0",
+        "  %left.v = shufflevector <8 x i64> %left.e, <8 x i64> poison, <8 x i32> zeroinitializer",
+        "  br i1 %two7, label %two.7, label %one.7",
+        "two.7:",
+        _streamed("%end7", "%end7.p"),
+        f"  %tail2 = icmp ult <8 x i64> <{', '.join(f'i64 {8 + k}' for k in range(8))}>, %left.v",
+        _masked_store("%over7", "%over7.p", "%tail2"),
+        "  ret void",
+        "one.7:",
+        f"  %tail1 = icmp ult <8 x i64> <{_COUNT}>, %left.v",
+        _masked_store("%end7", "%end7.p", "%tail1"),
+    ]
+
+
+def _picked(name: str, a: str, which: str, b: str) -> str:
+    """Eight of the sixteen numbers of two vectors."""
+    intrinsic = "@llvm.x86.avx512.vpermi2var.pd.512"
+    return f"  %{name} = call <8 x double> {intrinsic}(<8 x double> {a}, <8 x i64> {which}, <8 x double> {b})"
+
+
+def _streamed(value: str, place: str) -> str:
+    return f"  store <8 x double> {value}, ptr {place}, align 64, !nontemporal !2"
 
 
 def _masked_store(value: str, place: str, mask: str) -> str:

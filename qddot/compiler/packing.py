@@ -1,0 +1,73 @@
+"""Packed results: each number that varies, once.
+
+A matrix of a robot with branches is mostly zeros, and a symmetric one has everything else twice. A batch of them is bound
+by writing it. What is constant and what is equal for every state is known from the trace: a packed kernel leaves it out,
+and its layout says where the numbers belong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.errors import InputError
+
+if TYPE_CHECKING:  # a kernel from the cache is not traced
+    from qddot.compiler.program import Program
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the numbers of a packed result belong: `places` has the shape of the full result.
+
+    It holds the index of each entry in the packed result, or -1 where the entry is the same for all states; these are in
+    `constants`, which is 0 elsewhere. Packed numbers are in the order in which a row-major result has them first.
+    """
+
+    places: NDArray[np.int64]
+    constants: NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """How many numbers a packed result has."""
+        return 1 + int(self.places.max(initial=-1))
+
+    def unpack(self, packed: Any) -> NDArray[Any]:
+        """The full result of one state, or of a batch of states."""
+        numbers = np.asarray(packed)
+        if numbers.shape[-1:] != (self.size,):
+            raise InputError(f"a packed result has shape {numbers.shape}; its last axis must have {self.size} numbers")
+        batch = numbers.shape[:-1]
+        full: NDArray[Any] = np.empty((*batch, *self.places.shape), numbers.dtype)
+        full[...] = self.constants
+        vary = self.places >= 0
+        full[..., vary] = numbers[..., self.places[vary]]
+        return full
+
+    def to_json(self) -> list[Any]:
+        """What `from_json` makes it of again."""
+        return [list(self.places.shape), self.places.ravel().tolist(), self.constants.ravel().tolist()]
+
+    @staticmethod
+    def from_json(facts: list[Any]) -> Layout:
+        """A layout from the lists of `to_json`."""
+        shape, places, constants = facts
+        return Layout(np.array(places, np.int64).reshape(shape), np.array(constants, np.float64).reshape(shape))
+
+
+def layout_of(program: Program, shape: tuple[int, ...]) -> Layout:
+    """The layout of a program's outputs, which make a result of this shape."""
+    graph, seen = program.graph, dict[int, int]()
+    fixed = [graph.ops[n] == "const" for n in program.outputs]
+    places = [-1 if c else seen.setdefault(n, len(seen)) for n, c in zip(program.outputs, fixed, strict=True)]
+    constants = [graph.args[n][0] if c else 0.0 for n, c in zip(program.outputs, fixed, strict=True)]
+    return Layout.from_json([shape, places, constants])
+
+
+def with_layout(program: Program, layout: Layout) -> Program:
+    """The same program with the outputs of the layout."""
+    first = dict(zip(layout.places.ravel().tolist()[::-1], program.outputs[::-1], strict=True))
+    return replace(program, outputs=[first[k] for k in range(layout.size)])
