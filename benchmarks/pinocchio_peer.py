@@ -19,7 +19,8 @@ _BOOST = (
     "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30",
     "-DBOOST_FUSION_INVOKE_MAX_ARITY=12",
 )
-_ALLOCATION = ("-Wl,--wrap=malloc", "-Wl,--wrap=free")  # as pinocchio_bench.cpp says
+_OWN = "pinocchio_bench.cpp"
+_ALLOCATION = ("-Wl,--wrap=malloc", "-Wl,--wrap=free")  # for tensors that nobody uses, as the file says
 COMPILERS = {"Pinocchio C++ g++": "g++", "Pinocchio C++ clang": "clang++"}
 
 # (function, variant) in the order of the numbers in pinocchio_bench.cpp.
@@ -39,9 +40,6 @@ FUNCTIONS = (
 _BY_COLUMNS = ("crba", "fk", "jacobian")  # matrices that Eigen keeps column by column
 STORED = ", stored"
 _MOST_FREEDOMS = 300  # from Python: four tensors of nv³ numbers are 0.9 GB, and 32 GB for 1000
-
-
-_OWN = "pinocchio_bench.cpp"
 
 
 def build(compiler: str, build_dir: Path, source: str = _OWN) -> native.Library:

@@ -19,7 +19,7 @@ from qddot.rolling.assembly import Assembly
 from qddot.rolling.one_of_each import one_of_each
 from qddot.rolling.quantities import layout_of
 from qddot.rolling.record import Memory, Recorder
-from qddot.rolling.shared import values
+from qddot.rolling.shared import numbers_of
 from qddot.rolling.singled import Singled
 
 MOST_KINDS = 64
@@ -61,7 +61,7 @@ def roll(
         except NotKnownYet:
             raise NotRollableError("it does one thing or another by a link's numbers") from None
         if model.is_coupled:
-            result = values(result, "v" in output)
+            result = numbers_of(result, "v" in output)
         shared = memory.read | memory.written
         memory.layout = {k: layout_of(values) for k, values in recorder.seen.items() if k in shared}
         memory.zero = {k for k in memory.written if all(recorder.begins_with.get(k, [False]))}
