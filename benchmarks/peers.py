@@ -20,7 +20,7 @@ import numpy as np
 
 import qddot
 from benchmarks import mujoco_peer, native, pinocchio_peer, qddot_side
-from benchmarks.cases import FUNCTIONS, ROBOTS, Case, case
+from benchmarks.cases import ALL, FUNCTIONS, ROBOTS, Case, case
 from benchmarks.contest import Contestant, check, fastest, race, ratio
 
 CPP = tuple(pinocchio_peer.COMPILERS)
@@ -40,7 +40,7 @@ RATIOS = {
 
 def arguments(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--robots", type=_names(ROBOTS), default=list(ROBOTS), help=", ".join(ROBOTS))
+    parser.add_argument("--robots", type=_names(ROBOTS), default=ALL, help=", ".join(ROBOTS))
     parser.add_argument("--functions", type=_names(FUNCTIONS), default=list(FUNCTIONS), help=", ".join(FUNCTIONS))
     parser.add_argument("--rounds", type=int, default=5, help="how often every contestant has its turn")
     parser.add_argument("--states", type=int, default=4096, help="states in the batch")

@@ -19,6 +19,8 @@ _BOOST = (
     "-DBOOST_MPL_LIMIT_VECTOR_SIZE=30",
     "-DBOOST_FUSION_INVOKE_MAX_ARITY=12",
 )
+_OWN = "pinocchio_bench.cpp"
+_ALLOCATION = ("-Wl,--wrap=malloc", "-Wl,--wrap=free")  # for tensors that nobody uses, as the file says
 COMPILERS = {"Pinocchio C++ g++": "g++", "Pinocchio C++ clang": "clang++"}
 
 # (function, variant) in the order of the numbers in pinocchio_bench.cpp.
@@ -37,9 +39,10 @@ FUNCTIONS = (
 
 _BY_COLUMNS = ("crba", "fk", "jacobian")  # matrices that Eigen keeps column by column
 STORED = ", stored"
+_MOST_FREEDOMS = 300  # from Python: four tensors of nv³ numbers are 0.9 GB, and 32 GB for 1000
 
 
-def build(compiler: str, build_dir: Path, source: str = "pinocchio_bench.cpp") -> native.Library:
+def build(compiler: str, build_dir: Path, source: str = _OWN) -> native.Library:
     """Takes minutes the first time."""
     try:
         import pinocchio
@@ -50,7 +53,7 @@ def build(compiler: str, build_dir: Path, source: str = "pinocchio_bench.cpp") -
         raise native.Unavailable("Pinocchio's headers need those of the package cmeel-eigen beside them")
     include = folders[0]
     flags = ("-std=c++17", "-w", f"-isystem{include}", f"-isystem{include / 'eigen3'}", *_BOOST)
-    return native.build(source, compiler, flags, build_dir)
+    return native.build(source, compiler, flags, build_dir, _ALLOCATION if source == _OWN else ())
 
 
 def describe(case: Case) -> str:
@@ -121,6 +124,8 @@ class FromPython:
 
     def __init__(self, states: States) -> None:
         self.states, self.model = states, states.case.pinocchio
+        if self.model.nv > _MOST_FREEDOMS:
+            raise native.Unavailable(f"its workspace of nv³ numbers is made for {_MOST_FREEDOMS} freedoms at most")
         self.data = self.model.createData()
 
     def close(self) -> None:

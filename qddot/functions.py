@@ -128,6 +128,10 @@ def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
     return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
 
 
+def _inertia_derivatives_by_columns(model: Model, q: Any, v: Any, tau: Any) -> Any:
+    return regressor.forward_dynamics_inertia_derivatives_by_columns(model, q, v, tau, _units())
+
+
 _nv = Axes("v")
 _square = Axes("v", "v")
 _three_squares = Axes(3, "v", "v")
@@ -255,7 +259,9 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "regressor": Function(("q", "v", "a"), _parameters, {"newton_euler": _regressor}),
     "forward_dynamics_inertia_derivatives": Function(
-        ("q", "v", "tau"), _parameters, {"composite_body_factored": _inertia_derivatives}
+        ("q", "v", "tau"),
+        _parameters,
+        {"composite_body_factored": _inertia_derivatives, "articulated_body": _inertia_derivatives_by_columns},
     ),
     "forward_kinematics": Function(("q",), Axes("links", 4, 4), {"kinematics": _poses}),
     "pose": Function(("q",), Axes(4, 4), {"kinematics": _pose}, ("frame",)),
@@ -437,29 +443,18 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     inputs, output = [_SIZES[x] for x in function.inputs], function.output
     if needs.get("free"):
         raise NotRollableError("parameters are free")
-    if not {*function.needs} <= {"frame", "prescribed"}:
-        raise NotRollableError("it does not treat all joints alike")
-    if "frame" in function.needs and name not in _OF_CARRIERS:
-        raise NotRollableError("it is about a frame and about links that do not carry it")
+    if "rows" in function.needs:
+        raise NotRollableError("it has constraints")
     if not all(isinstance(x, Axes) for x in (*inputs, output)):
         raise NotRollableError("its arrays do not stand link by link")
     model = _rewritten(model, function, formulation, regroup)
-    frame = model.frame(needs["frame"]) if "frame" in needs else None
-    prescribed = {*needs.get("prescribed", ())}
 
-    def told_apart(i: int) -> Any:
-        """Which freedoms of a joint are prescribed."""
-        slot = model.slots[i].v
-        return tuple(k - slot.start for k in range(slot.start, slot.stop) if k in prescribed)
-
-    def run(small: Model, *arrays: Any) -> Any:
+    def run(small: Model, *arrays: Any, **needs: Any) -> Any:
         if function.inputs[0] == "q":
             _guard_quaternions(small, arrays[0])
-        own = [(small.slots[i].v.start, told_apart(model.joint_index(x))) for i, x in enumerate(small.joint_names) if i]
-        told = {"prescribed": tuple(start + k for start, ks in own for k in ks)} if "prescribed" in needs else {}
-        return algorithm(small, *arrays, **needs | told)
+        return algorithm(small, *arrays, **needs)
 
-    return roll(model, run, inputs, output, frame=frame, told_apart=told_apart)  # type: ignore[arg-type]
+    return roll(model, run, inputs, output, needs, of_carriers=name in _OF_CARRIERS)  # type: ignore[arg-type]
 
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:

@@ -206,9 +206,11 @@ class Model:
     def joint_columns(self, symbol: str) -> JointColumns:
         return JointColumns(self.slots, self.nv, symbol)
 
-    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        """The matrix, or matrices, of a linear function of a vector over the freedoms: its columns by unit vectors."""
-        columns = [function(unit) for unit in np.eye(self.nv)]
+    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]], a_link: int | None = None) -> NDArray[Any]:
+        """The matrix, or matrices, of a linear function of a vector over the freedoms, or of so many numbers a link: its
+        columns by unit vectors.
+        """
+        columns = [function(unit) for unit in np.eye(self.nv if a_link is None else a_link * self.n_links)]
         return np.stack(np.broadcast_arrays(*columns), axis=-1) if columns else np.zeros((0, 0))
 
     def per_link(self, *symbols: str) -> tuple[PerLink, ...]:

@@ -23,6 +23,7 @@ FREEDOMS = {
     "chain10": 10,
     "chain100": 100,
     "chain300": 300,
+    "chain1000": 1000,
 }
 QDDOT = [qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.THREADS, qddot_side.CALL]
 
@@ -40,6 +41,13 @@ def test_both_engines_have_the_same_robot(name):
     head, *joints = pinocchio_peer.describe(case).splitlines()
     assert head.split()[0] == str(len(joints)) == str(case.robot.model.n_links)
     assert {len(line.split()) for line in joints} == {2 + 28}
+
+
+def test_a_workspace_of_32_gigabytes_is_not_made():
+    """Python's `pin` would fill the memory of most machines; the run without a choice of robots does not come to it."""
+    with pytest.raises(native.Unavailable, match="nv³"):
+        pinocchio_peer.FromPython(pinocchio_peer.States(cases.case("chain1000", states=1)))
+    assert "chain1000" not in peers.arguments([]).robots
 
 
 @pytest.mark.parametrize("robot", ["panda7", "solo12-floating"])

@@ -2,6 +2,7 @@
 
 import ast
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -192,13 +193,16 @@ def test_climbs_and_columns():
         parent=[0, 0, 1, 1],
         starts=[[0, 1, 2, 3]],
         constants=[(), (2.0,), (3.0,), (5.0,)],
-        steps=(Climb([1, 2, 3], [0, 0, 0], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
+        steps=(Climb([1, 2, 3], [0, 0, 0], [0, 1, 2], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
         clears=True,
     )
     found = np.reshape(rolled.run(rolled.fused(program), []), (2, 4, 4))
     assert found[0, :3, 1:].tolist() == [[2.0, 0.0, 0.0], [6.0, 3.0, 0.0], [10.0, 0.0, 5.0]]
     assert found[1, :3, 1:].tolist() == np.eye(3).tolist()
     assert program.count()["mul"] == 2
+    climb = replace(program.steps[0], columns=[0, 1, 1])  # the last two share one, which is then added up
+    shared = np.reshape(rolled.run(replace(program, steps=(climb,), adds=True), []), (2, 4, 4))
+    assert shared[0, :3, 1:].tolist() == [[2.0, 0.0, 0.0], [6.0 + 10.0, 3.0, 5.0], [0.0, 0.0, 0.0]]
 
 
 def test_every_operation_has_a_slope_that_is_right():

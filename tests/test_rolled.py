@@ -13,8 +13,8 @@ from qddot import functions
 from qddot.compiler import interp, rolled
 from qddot.compiler.fuse import fused
 from qddot.errors import NotRollableError
-from qddot.functions import FUNCTIONS
-from qddot.model import Frame
+from qddot.functions import BY_SCALAR, FUNCTIONS
+from qddot.model import Frame, Mimic
 from qddot.robots.generators import random_tree
 from qddot.rolling.assembly import shelves
 from qddot.spatial import constant_transform
@@ -43,6 +43,7 @@ RECURSIONS = {
     "acceleration": ("kinematics",),
     "jacobian": ("kinematics",),
     "jacobian_derivative": ("kinematics",),
+    "operational_space_inverse_inertia": ("force_propagation",),
     "kinetic_energy": ("energy",),
     "potential_energy": ("energy",),
     "center_of_mass": ("energy",),
@@ -51,14 +52,24 @@ RECURSIONS = {
     "mass_matrix": ("composite_body", "newton_euler_columns"),
     "mass_matrix_inverse": ("articulated_body",),
     "coriolis_matrix": ("composite_body",),
+    "convective_inertia_matrix": ("denoc",),
     "inverse_dynamics_derivatives": ("composite_body", "newton_euler"),
     "forward_dynamics_derivatives": ("articulated_body",),
     "hybrid_dynamics_derivatives": ("articulated_body",),
     "regressor": ("newton_euler",),
+    "forward_dynamics_inertia_derivatives": ("articulated_body",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
 SMALL = 4  # links: enough for branches; two where every column repeats a long recursion
-LONG_RECURSIONS = ("forward_dynamics_derivatives", "hybrid_dynamics_derivatives")
+INVERSES = ("mass_matrix_inverse", "operational_space_inverse_inertia")
+LONG_RECURSIONS = (
+    "forward_dynamics_derivatives",
+    "hybrid_dynamics_derivatives",
+    "forward_dynamics_inertia_derivatives",
+)
+
+
+KNOWN = FUNCTIONS | BY_SCALAR
 
 
 def inputs_of(model, name, rng=0, count=None):
@@ -68,12 +79,12 @@ def inputs_of(model, name, rng=0, count=None):
     q, v = (np.stack(x) for x in zip(*many, strict=True))
     known = {"q": q, "v": v, "a": rng.standard_normal(v.shape), "f_ext": rng.standard_normal((len(q), model.n_links, 6))}
     known["tau"] = known["a"]
-    arrays = [known[x] for x in FUNCTIONS[name].inputs]
+    arrays = [known[x] for x in KNOWN[name].inputs]
     return arrays if count else [x[0] for x in arrays]
 
 
 def needs_only(name, needs):
-    return {key: value for key, value in needs.items() if key in FUNCTIONS[name].needs}
+    return {key: value for key, value in needs.items() if key in KNOWN[name].needs}
 
 
 def needs_of(model, name):
@@ -82,27 +93,31 @@ def needs_of(model, name):
     return needs_only(name, {"frame": middle, "prescribed": tuple(range(0, model.nv, 3))})
 
 
-def close(x, y, name):
-    solved = name.startswith(("forward_dynamics", "hybrid_dynamics")) or name == "mass_matrix_inverse"
-    tolerance = SOLVED if solved else TOLERANCE
+def tolerance_of(name):
+    solved = name.startswith(("forward_dynamics", "hybrid_dynamics")) or name in INVERSES
+    return SOLVED if solved else TOLERANCE
+
+
+def close(x, y, name, tolerance=None):
+    tolerance = tolerance or tolerance_of(name)
     assert np.max(np.abs(np.subtract(x, y)), initial=0.0) <= tolerance * max(1.0, np.max(np.abs(y), initial=0.0))
 
 
-def agree(model, name, method, regroup=True):
-    needs = needs_of(model, name)
+def agree(model, name, method, regroup=True, tolerance=None, **more):
+    needs = needs_of(model, name) | more
     loops = functions.rolled(model, name, method, regroup=regroup, **needs)
     line = functions.traced(model, name, method, regroup=regroup, **needs)
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
     expected = interp.run(line, x)
-    close(rolled.run(loops, x), expected, name)
-    close(rolled.run(rolled.fused(loops), x), expected, name)
+    close(rolled.run(loops, x), expected, name, tolerance)
+    close(rolled.run(rolled.fused(loops), x), expected, name, tolerance)
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)
 @pytest.mark.parametrize("kind", MOVING)
 def test_every_recursion_on_every_kind_of_joint(kind, name, method):
     n = 2 if name in LONG_RECURSIONS else SMALL
-    agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method)
+    agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method, tolerance=TOLERANCE)
 
 
 @given(
@@ -198,9 +213,9 @@ def test_rows_share_shelves_where_they_can():
     [
         ("mass_matrix_inverse", {"method": "composite_body_factored"}, "parent in a plain list"),
         ("forward_dynamics_derivatives", {"method": "composite_body_factored"}, "parent in a plain list"),
-        ("forward_dynamics_inertia_derivatives", {}, "parent in a plain list"),
+        ("forward_dynamics_inertia_derivatives", {"method": "composite_body_factored"}, "parent in a plain list"),
         ("mass_matrix", {"method": "composite_body_absolute"}, "by blocks"),
-        ("operational_space_inverse_inertia", {"frame": "link2"}, "do not carry it"),
+        ("operational_space_inverse_inertia", {"frame": "link2", "method": "jacobian"}, "goes on with a matrix"),
         ("inverse_dynamics_derivatives", {"method": "differentiated"}, "Dual"),
     ],
 )
@@ -210,12 +225,8 @@ def test_what_cannot_be_rolled_says_why(name, extra, why):
         robot.kernel(name, form="rolled", **extra)
 
 
-def test_every_function_of_trees_is_rolled_but_three():
-    left = {"convective_inertia_matrix", "forward_dynamics_inertia_derivatives", "operational_space_inverse_inertia"}
-    assert left == {name for name in FUNCTIONS if name not in RECURSIONS}
-    for name in left:
-        with pytest.raises(NotRollableError):
-            functions.cheapest_rolled(qddot.chain(3).model, name, "auto", **needs_only(name, {"frame": "link2"}))
+def test_every_function_of_trees_is_rolled():
+    assert set(RECURSIONS) == set(FUNCTIONS)
 
 
 def test_matrices_of_long_chains_are_rolled_and_right():
@@ -230,10 +241,55 @@ def test_matrices_of_long_chains_are_rolled_and_right():
     assert (W.info.form, W.info.method) == ("rolled", "articulated_body")
 
 
-def test_coupled_joints_and_free_parameters_are_not_rolled():
+# Without what does not add up over joints that share a coordinate: solutions, and recursions repeated for every column.
+SHARED = [
+    case
+    for case in CASES
+    if not case[0].startswith(("forward_dynamics", "hybrid_dynamics", *INVERSES))
+    and case not in (("mass_matrix", "newton_euler_columns"), ("inverse_dynamics_derivatives", "newton_euler"))
+]
+
+
+@pytest.mark.parametrize(("name", "method"), SHARED)
+@pytest.mark.parametrize("seed", range(3))
+def test_joints_that_share_coordinates(name, method, seed):
+    """Joints that follow others, also others further out and in other branches: what they bring is added up."""
+    model = random_tree(6, rng=seed, kinds=("revolute", "prismatic", "free"), mimic=True).model()
+    assert model.is_coupled
+    agree(model, name, method, tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_does_not_add_up_is_not_rolled_where_coordinates_are_shared(name):
+    model = random_tree(6, rng=2, kinds=("revolute",), mimic=True).model()
+    for method in FUNCTIONS[name].methods:
+        if (name, method) not in [*SHARED, ("inverse_dynamics", "denoc"), ("bias_force", "denoc")]:
+            with pytest.raises(NotRollableError):
+                functions.rolled(model, name, method, **needs_of(model, name))
+
+
+@pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "coriolis_matrix"])
+@pytest.mark.parametrize("lanes", [None, 1])
+def test_kernels_of_joints_that_share_coordinates(name, lanes):
     robot = qddot.Robot(random_tree(6, rng=2, kinds=("revolute",), mimic=True).model())
-    with pytest.raises(NotRollableError, match="share coordinates"):
-        robot.kernel("inverse_dynamics", form="rolled")
+    arrays = inputs_of(robot.model, name, count=21)
+    forms = [robot.kernel(name, form=form, lanes=lanes)(*arrays) for form in ("rolled", "unrolled")]
+    close(*forms, name)
+
+
+def test_a_long_chain_whose_joints_share_coordinates():
+    model = qddot.chain(99, rng=0).model
+    follows = (Mimic(max(i - 1, 1 + i % 7), 0.5 + 0.01 * i, 0.1) if i % 3 == 2 else None for i in range(100))
+    robot = qddot.Robot(dataclasses.replace(model, mimic=tuple(follows)))
+    q, v, a = inputs_of(robot.model, "inverse_dynamics", count=9)
+    assert robot.nv == 66
+    assert robot.kernel("inverse_dynamics").info.form == robot.kernel("mass_matrix").info.form == "rolled"
+    reference = qddot.algorithms.newton_euler.inverse_dynamics(robot.model, q[0], v[0], a[0])
+    close(robot.inverse_dynamics(q, v, a)[0], reference, "inverse_dynamics")
+    close(robot.mass_matrix(q)[0], qddot.algorithms.composite_body.mass_matrix(robot.model, q[0]), "mass_matrix")
+
+
+def test_free_parameters_are_not_rolled():
     with pytest.raises(NotRollableError, match="free"):
         qddot.chain(4).kernel("inverse_dynamics", form="rolled", free=("mass",))
     with pytest.raises(qddot.InputError, match="form='loops' is not known"):
@@ -295,7 +351,7 @@ def test_ten_thousand_links():
     assert np.max(np.abs(robot.inverse_dynamics(q, v, back) - tau)) <= 1e-6 * np.max(np.abs(tau))
 
 
-@pytest.mark.parametrize("name", ["pose", "velocity", "acceleration", "jacobian", "jacobian_derivative"])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "frame" in FUNCTIONS[name].needs])
 @pytest.mark.parametrize("link", [0, 2, 7])
 def test_frames_away_from_their_links(name, link):
     model = random_tree(7, rng=5).model()
@@ -304,3 +360,39 @@ def test_frames_away_from_their_links(name, link):
     loops, line = (f(model, name, "auto", frame="tool") for f in (functions.rolled, functions.traced))
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
     close(rolled.run(loops, x), interp.run(line, x), name)
+
+
+TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)
+
+
+@pytest.mark.parametrize("kind", MOVING)
+@pytest.mark.parametrize(
+    ("name", "scalars"),
+    [
+        ("inverse_dynamics_derivative", ("q", "v", "a", "inertia", "placement", "gravity")),
+        ("forward_dynamics_derivative", ("q",)),
+        ("hybrid_dynamics_derivative", ("v", "inertia")),
+    ],
+)
+def test_derivatives_by_one_scalar(kind, name, scalars):
+    model = random_tree(3, rng=6, kinds=(kind, "revolute")).model()
+    numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],)}
+    for scalar in scalars:
+        agree(model, name, "auto", tolerance=TOLERANCE, by=(scalar, *numbers.get(scalar, (model.nv // 2,))))
+
+
+@pytest.mark.parametrize("scalar", ["a", "tau", "placement", "gravity"])
+def test_derivatives_of_accelerations_and_forces_by_one_scalar(scalar):
+    model = random_tree(4, rng=7, kinds=("free", "universal")).model()
+    numbers = {"placement": (3, TEN[:6]), "gravity": (TEN[:3],)}
+    agree(model, "hybrid_dynamics_derivative", "auto", by=(scalar, *numbers.get(scalar, (model.nv - 1,))))
+
+
+def test_kernels_of_a_derivative_by_one_scalar():
+    robot = qddot.chain(100)
+    q, v, a = inputs_of(robot.model, "inverse_dynamics_derivative", count=9)
+    kernel = robot.kernel("inverse_dynamics_derivative", by=("q", "joint40"))
+    assert kernel.info.form == "rolled"
+    close(
+        kernel(q, v, a), robot.inverse_dynamics_derivatives(q, v, a).dq[..., robot.v_index["joint40"]], "inverse_dynamics"
+    )

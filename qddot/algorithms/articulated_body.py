@@ -159,14 +159,16 @@ def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     return model.by_columns(lambda unit: accelerations_from_rest(model, T, S, inertias, unit))
 
 
-def accelerations_from_rest(model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any) -> NDArray[Any]:
-    """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity."""
+def accelerations_from_rest(
+    model: Model, T: list[Transform], S: list[Motions], inertias: Any, tau: Any, F: Any = None
+) -> NDArray[Any]:
+    """M⁻¹ tau: Kim's reduced forward dynamics, which ignores velocity and gravity; M⁻¹(tau - JᵀF) with forces F."""
     _, U, Psi = inertias
     tau, a = model.velocities(tau), model.joint_vector("a")
     B, Vdot = model.per_link("B", "Vdot")
     B[0], Vdot[0] = zero_force(), zero_motion()
     for i, _ in model.outward():
-        B[i] = zero_force()
+        B[i] = zero_force() if F is None else F[i]
     for i, p in model.inward():
         through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]
         beta = U[i] @ (Psi[i] @ through)

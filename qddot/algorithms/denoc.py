@@ -36,6 +36,7 @@ from qddot.algorithms.factorization import solve
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Forces, Inverse, Matrix, Motions, Vector, apply, without
+from qddot.joint_space import PerLink
 from qddot.model import Model
 from qddot.rotation import (
     ZERO,
@@ -43,6 +44,7 @@ from qddot.rotation import (
     Vec,
     add,
     cross,
+    dot,
     mat_add,
     mat_mat,
     mat_sub,
@@ -103,9 +105,9 @@ class Turning(NamedTuple):
     def __add__(self, other: Turning) -> Turning:  # type: ignore[override]
         return Turning(mat_add(self.upper, other.upper), mat_add(self.lower, other.lower))
 
-    def T(self, t: Motion) -> Force:
+    def T(self, t: Motion) -> Vec:
         """The transpose on a twist: a moment."""
-        return Force(add(mat_vec(transpose(self.upper), t.w), mat_vec(transpose(self.lower), t.v)), ZERO)
+        return add(mat_vec(transpose(self.upper), t.w), mat_vec(transpose(self.lower), t.v))
 
 
 _NOTHING = Turning((ZERO, ZERO, ZERO), (ZERO, ZERO, ZERO))
@@ -175,11 +177,15 @@ def external_wrenches(model: Model, b: Bodies, f_ext: Any = None) -> list[Force]
 # ---- I, C and τ of I θ̈ + C θ̇ = τ, (20) ---------------------------------------------------------------------------------
 
 
-def composite_masses(model: Model, b: Bodies) -> list[Inertia]:
+def composite_masses(model: Model, b: Bodies) -> PerLink:
     """M̃_i = M_i + Σ B_kiᵀ M̃_k B_ki over the bodies k next to i.   (23b)"""
-    M_tilde = list(b.M)
+    M_tilde, carried = model.per_link("M_tilde", "carried")
+    carried[0] = zero_inertia()
+    for i, _ in model.outward():
+        carried[i] = zero_inertia()
     for i, j in model.inward():
-        M_tilde[j] = M_tilde[j] + inertia_seen(b.B[i].shift, M_tilde[i])
+        M_tilde[i] = b.M[i] + carried[i]
+        carried[j] = carried[j] + inertia_seen(b.B[i].shift, M_tilde[i])
     return M_tilde
 
 
@@ -201,38 +207,46 @@ def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
 def convective_inertia_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
     """C of (20), entry by entry; İ - 2C is skew.   (29), S12
 
-    C θ̇ is the same for all such matrices, C is not: that of `coriolis` is another one.
+    C θ̇ is the same for all such matrices, C is not: that of `coriolis` is another one. Each column p of p_i is taken from
+    body to body towards the base: `driven` is B_ijᵀ(M̃_i ṗ + (M̂_i + B_i+1,iᵀ H̃_i+1,i) p), `carried` is B_ijᵀ M̃_i p, and
+    `turned` is (M̂_i + B_i+1,iᵀ H̃_i+1,i)ᵀ p + Ḃ_ijᵀ M̃_i p, which is a moment.
     """
     b, C = bodies(model, q), model.joint_matrix("C")
     t = twists(model, b, v)
     p_dot, M_tilde = rates(model, b, q, v, t), composite_masses(model, b)
     M_hat, BH_tilde = convective(model, b, t, M_tilde)
-    for i, _ in model.outward():
-        own = BH_tilde[i] + M_hat[i]
-        column = Forces(M_tilde[i] @ x + own @ y for x, y in zip(p_dot[i], b.p[i], strict=True))
-        row, turned = apply(M_tilde[i], b.p[i]), Forces(own.T(x) for x in b.p[i])
-        C[i, i] = b.p[i].T.on(column)
-        B_ij, j = Propagation(ZERO), i
-        while model.parent[j] > 0:
-            column, B_ij, j = Forces(b.B[j].T(x) for x in column), b.B[j].after(B_ij), model.parent[j]
-            C[j, i] = b.p[j].T.on(column)  # with the letters exchanged, the first line of (29)
-            fallen = (Motion(ZERO, cross(sub(t[j].v, t[i].v), x.w)) for x in b.p[j])  # Ḃ_ij p_j
-            moved = Motions(B_ij @ x + y for x, y in zip(p_dot[j], fallen, strict=True))
-            C[i, j] = (moved.T.on(row) + b.p[j].T.on(turned)).T  # the second
+    own, fall, driven, carried, turned = model.per_link("own", "fall", "driven", "carried", "turned")
+    for i, j in model.outward():
+        own[i], fall[i] = BH_tilde[i] + M_hat[i], sub(t[j].v, t[i].v)  # Ḃ_ij has nothing but the matrix of this vector
+    for i, p, k in model.columns():
+        column, row, s = C.column(i, k), C.row(i, k), b.p[i][k]
+        driven[i], carried[i], turned[i] = M_tilde[i] @ p_dot[i][k] + own[i] @ s, M_tilde[i] @ s, own[i].T(s)
+        column[i] = b.p[i].T @ driven[i]
+        driven[p], carried[p] = b.B[i].T(driven[i]), b.B[i].T(carried[i])
+        turned[p] = add(turned[i], cross(carried[i].f, fall[i]))
+        for j, p_j in model.carriers(p):
+            column[j] = b.p[j].T @ driven[j]  # with the letters exchanged, the first line of (29)
+            row[j] = p_dot[j].T @ carried[j] + Vector(dot(x.w, turned[j]) for x in b.p[j])  # the second
+            driven[p_j], carried[p_j] = b.B[j].T(driven[j]), b.B[j].T(carried[j])
+            turned[p_j] = add(turned[j], cross(carried[j].f, fall[j]))
     return C.stack()
 
 
-def convective(model: Model, b: Bodies, t: list[Motion], M_tilde: list[Inertia]) -> tuple[list[Turning], list[Turning]]:
+def convective(model: Model, b: Bodies, t: list[Motion], M_tilde: PerLink) -> tuple[PerLink, PerLink]:
     """M̂_i = Ṁ_i + M̂_i+1, and B_i+1,iᵀ H̃_i+1,i with H̃_ij = M̃_i Ḃ_ij + B_i+1,iᵀ H̃_i+1,i.   (28), S10"""
-    M_hat = [Turning(mat_mat(skew(t_i.w), M.I), _NOTHING.lower) for t_i, M in zip(t, b.M, strict=True)]  # Ṁ_i of (8)
-    BH_tilde = [_NOTHING for _ in t]
+    M_hat, BH_tilde, M_hats, BH_tildes = model.per_link("M_hat", "BH_tilde", "sum of M_hat", "sum of BH_tilde")
+    M_hat[0] = BH_tilde[0] = M_hats[0] = BH_tildes[0] = _NOTHING
+    for i, _ in model.outward():
+        M_hats[i] = BH_tildes[i] = _NOTHING
     for i, j in model.inward():
-        fall = skew(sub(t[j].v, t[i].v))  # the block of Ḃ_ij that is not zero
         m, h, _ = M_tilde[i]
-        H_ij = Turning(mat_mat(skew(h), fall), skew(scale(m, sub(t[j].v, t[i].v)))) + BH_tilde[i]
-        M_hat[j] = M_hat[j] + M_hat[i]
+        fall = sub(t[j].v, t[i].v)  # Ḃ_ij has nothing but the matrix of this vector
+        M_hat[i] = Turning(mat_mat(skew(t[i].w), b.M[i].I), _NOTHING.lower) + M_hats[i]  # Ṁ_i of (8)
+        BH_tilde[i] = BH_tildes[i]
+        H_ij = Turning(mat_mat(skew(h), skew(fall)), skew(scale(m, fall))) + BH_tilde[i]
+        M_hats[j] = M_hats[j] + M_hat[i]
         carried = mat_sub(H_ij.upper, mat_mat(skew(b.B[i].c), H_ij.lower))
-        BH_tilde[j] = BH_tilde[j] + Turning(carried, H_ij.lower)
+        BH_tildes[j] = BH_tildes[j] + Turning(carried, H_ij.lower)
     return M_hat, BH_tilde
 
 

@@ -31,8 +31,10 @@ from qddot.algorithms.kinematics import jacobian, jacobian_derivative
 from qddot.algorithms.newton_euler import bias_force
 from qddot.blocks import Matrix, Vector
 from qddot.model import Frame, Model
-from qddot.scalars import Scalar, split, stack
-from qddot.spatial import Ad_inv_T, force
+from qddot.scalars import split, stack
+from qddot.spatial import Ad_inv_T, force, zero_force
+
+_LOWER = [(r, c) for r in range(6) for c in range(r + 1)]  # of a symmetric matrix
 
 
 def operational_space(
@@ -52,18 +54,17 @@ def inverse_inertia(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
         return inverse_inertia_by_jacobian(model, q, frame)
     T, S = model.transforms(q), model.axes(q)
     _, U, Psi = articulated_inertias(model, T, S)
-    F = [Ad_inv_T(frame.placement, force(unit)) for unit in np.eye(6).tolist()]
-    found: list[list[Scalar]] = [[0.0] * 6 for _ in range(6)]
-    for j in model.ancestors(frame.link):
-        push = [S[j].T @ f for f in F]
+    (F,), found = model.per_link("F"), model.total(len(_LOWER))
+    F[frame.link] = tuple(Ad_inv_T(frame.placement, force(unit)) for unit in np.eye(6).tolist())
+    for j, p in model.carriers(frame.link):
+        push = [S[j].T @ f for f in F[j]]
         answer = [Psi[j] @ x for x in push]
-        for r in range(6):
-            for c in range(r + 1):
-                found[r][c] = found[c][r] = found[r][c] + push[r].dot(answer[c])
-        if model.is_loose(j):
-            break  # a joint of six freedoms passes nothing on
-        F = [Ad_inv_T(T[j], f - U[j] @ x) for f, x in zip(F, answer, strict=True)]
-    return stack([x for row in found for x in row], (6, 6))
+        found.add(*(push[r].dot(answer[c]) for r, c in _LOWER))
+        # a joint of six freedoms passes nothing on
+        left = [zero_force() if model.is_loose(j) else f - U[j] @ x for f, x in zip(F[j], answer, strict=True)]
+        F[p] = tuple(Ad_inv_T(T[j], f) for f in left)
+    sums = dict(zip(_LOWER, found.sums, strict=True))
+    return stack([sums[max(r, c), min(r, c)] for r in range(6) for c in range(6)], (6, 6))
 
 
 def inverse_inertia_by_jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:

@@ -141,9 +141,13 @@ class Graph:
         return self.const(x)
 
 
+class NotKnownYet(TypeError):  # noqa: N818  what a value is, while an algorithm is traced
+    """A number was asked for that stands for many."""
+
+
 def _refuse(what: str, instead: str) -> Any:
     def method(self: Expr, *_: Any) -> Any:
-        raise TypeError(f"a traced value cannot {what}, because it stands for every input at once; {instead}")
+        raise NotKnownYet(f"a traced value cannot {what}, because it stands for every input at once; {instead}")
 
     return method
 

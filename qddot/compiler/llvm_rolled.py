@@ -26,8 +26,9 @@ def data(rolled: Rolled, T: str) -> str:
         numbers += constants
     floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
     climbs = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, Climb)}
-    pairs = {s: [x for pair in zip(step.rows, step.kinds, strict=True) for x in pair] for s, step in climbs.items()}
-    tables = {"rows": integers, **{f"climb{s}": row_and_kind for s, row_and_kind in pairs.items()}}
+    tables = {"rows": integers}
+    for s, step in climbs.items():
+        tables[f"climb{s}"] = [x for each in zip(step.rows, step.kinds, step.columns, strict=True) for x in each]
     return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
 
 
@@ -138,6 +139,10 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
     for j, (n, place) in enumerate(zip(program.outputs, segment.targets, strict=True)):
         number = value(n) if graph.ops[n] in LEAVES else names[n]
         where = pointer(place, f"o{j}")
+        if rolled.adds and place.where == "output":
+            lines.append(f"  %o{j}.b = load {V}, ptr {where}, align {core.align}")
+            lines.append(f"  %o{j} = fadd {V} %o{j}.b, {number}")
+            number = f"%o{j}"
         lines.append(f"  store {V} {number}, ptr {where}, align {core.align}")
     body = "\n".join(lines)
     pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, i64 %column, ptr %env"
@@ -229,18 +234,20 @@ def _sweep(rolled: Rolled, L: int, s: str, sweep: Sweep, column: str) -> list[st
 
 
 def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
-    starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%c{s}") for k in range(len(climb.starts))]
-    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%c{s}") for k in range(len(climb.segments))]
+    starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%number{s}") for k in range(len(climb.starts))]
+    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%number{s}") for k in range(len(climb.segments))]
     return [
         f"  br label %before{s}",
         f"before{s}:",
         f"  br label %column{s}",
         f"column{s}:",
         f"  %c{s} = phi i64 [ 0, %before{s} ], [ %c1{s}, %top{s} ]",
-        f"  %pair{s} = getelementptr [2 x i64], ptr @climb{s}, i64 %c{s}",
-        f"  %own{s} = load i64, ptr %pair{s}, !invariant.load !1",
-        f"  %start{s}.p = getelementptr i64, ptr %pair{s}, i64 1",
+        f"  %of{s} = getelementptr [3 x i64], ptr @climb{s}, i64 %c{s}",
+        f"  %own{s} = load i64, ptr %of{s}, !invariant.load !1",
+        f"  %start{s}.p = getelementptr i64, ptr %of{s}, i64 1",
         f"  %start{s} = load i64, ptr %start{s}.p, !invariant.load !1",
+        f"  %number{s}.p = getelementptr i64, ptr %of{s}, i64 2",
+        f"  %number{s} = load i64, ptr %number{s}.p, !invariant.load !1",
         *_row(rolled, f"%own{s}", f"first{s}"),
         *_by_kind(f"start{s}", f"%start{s}", starts, f"up{s}"),
         f"up{s}:",

@@ -11,7 +11,7 @@ to, then one for its parent, and so on up to row 0, which has none. Steps may al
 | place           | meaning                                                                  |
 |-----------------|--------------------------------------------------------------------------|
 | input           | inputs, at `number` + starts[table][row]                                 |
-| output          | outputs, the same, + `pitch` times the number of the column              |
+| output          | outputs, the same, + `pitch` times the number of the column; or added    |
 | unit            | 1 if `number` + starts[table][row] is the number of the column, else 0   |
 | constant        | a constant of the row                                                    |
 | own, parent     | slot `number` of the row's shelf, or of its parent's, in area `table`    |
@@ -58,10 +58,13 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Climb:
-    """For each column its row and which of the `starts` begins it, then from parent to parent the segment of each kind."""
+    """For each column its row, which of the `starts` begins it, and its number, which several may have; then from parent to
+    parent the segment of each kind.
+    """
 
     rows: Sequence[int]
     kinds: Sequence[int]
+    columns: Sequence[int]
     starts: tuple[Segment, ...]
     segments: tuple[Segment, ...]
 
@@ -92,6 +95,7 @@ class Rolled:
     constants: Sequence[Sequence[float]]
     steps: tuple[Step, ...]  # one after the other; a segment by itself is of row 0
     clears: bool = False  # whether the outputs are zero where nothing is written
+    adds: bool = False  # whether what is written to an output is added to what is there
 
     @property
     def loops(self) -> list[Sweep | Climb]:
@@ -194,7 +198,8 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
         values = interp.run(segment.program, [read(p, row, column) for p in segment.sources])
         for place, value in zip(segment.targets, values, strict=True):
             if place.where == "output":
-                outputs[place.number + rolled.starts[place.table][row] + place.pitch * column] = value
+                at = place.number + rolled.starts[place.table][row] + place.pitch * column
+                outputs[at] = outputs[at] + value if rolled.adds else value
             else:
                 shelf(place, row)[place.number] = value
 
@@ -209,7 +214,7 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
                 for c in range(step.count):
                     follow(step.steps, c)
             else:
-                for c, (row, kind) in enumerate(zip(step.rows, step.kinds, strict=True)):
+                for row, kind, c in zip(step.rows, step.kinds, step.columns, strict=True):
                     execute(step.starts[kind], row, c)
                     while (row := rolled.parent[row]) > 0:
                         execute(step.segments[rolled.kind[row]], row, c)

@@ -16,7 +16,7 @@ from qddot.compiler.rolled import Climb, Columns, Place, Rolled, Segment, Step, 
 from qddot.errors import NotRollableError
 from qddot.model import Model
 from qddot.rolling.one_of_each import OneOfEach
-from qddot.rolling.record import Key, Recorder
+from qddot.rolling.record import Key, Recorder, axis_of_columns
 from qddot.rolling.turns import Turn, turns_of
 
 _FREE = frozenset({"const", "input", "column", "unit"})  # at hand everywhere
@@ -112,7 +112,8 @@ class Assembly:
         for group, turns in groupby(reversed(range(end)), lambda t: self.turns[t].group):
             done: list[Step] = [step for step in map(self._step, turns) if step is not None]
             if group:
-                done = [Columns(self.model.nv, (self._first_of(group), *reversed(done)))]
+                count = Axes(self.recorder.groups[group - 1])(self.model)[0]
+                done = [Columns(count, (self._first_of(group), *reversed(done)))]
             steps += done
         first = self._first_of(0)
         row = {i: r for r, i in enumerate(self.rows)}
@@ -173,7 +174,7 @@ class Assembly:
         """Finds out which turn writes what of a matrix by columns."""
         group, nodes = self.recorder.results[matrix]
         last = max(t for t, turn in enumerate(self.turns) if turn.group == group)
-        width = self.model.nv
+        width = self.output(self.model)[-1]
         table = self.starts.setdefault(("v", width), 1 + len(self.starts))
         for i in self.links:
             for k, n in enumerate(part(self.small, "v", i)):
@@ -191,19 +192,21 @@ class Assembly:
         a_link = {self.recorder.matrices[w.matrix] for written in loop.written.values() for w in written}
         if len(a_link) != 1:
             raise NotRollableError("it writes matrices of several kinds in one loop over columns")
-        axis = "v" if a_link == {None} else "inertias"
-        rows, kinds = [], []
+        axis = axis_of_columns(*a_link)
+        rows, kinds, columns = [], [], []
         kind_of = {i: k for k, members in enumerate(self.recorder.kinds) for i in members.links}
         for r, i in enumerate(self.rows[1:], 1):
-            for k in range(len(part(self.model, axis, i))):
+            for k, number in enumerate(part(self.model, axis, i)):
                 rows.append(r)
                 kinds.append(starts.index((kind_of[i] + 1, k)))
+                columns.append(number)
         is_chain = all(self.model.parent[i] == i - 1 for i in self.rows[1:])
         in_rows = {w.matrix for written in loop.written.values() for w in written if w.in_row}
         self.clears = self.clears or not is_chain or len(in_rows) < len(self.recorder.matrices)
         return Climb(
             rows,
             kinds,
+            columns,
             tuple(self._segment(t, key[0], self._passed_on(t, key)) for key in starts if not isinstance(key, int)),
             tuple(self._segment(t, i, self._passed_on(t, i)) for i in self.links),
         )
@@ -307,16 +310,19 @@ class Assembly:
     def _source(self, node: int, k: int, i: int) -> Place | None:
         """Where a value comes from that this segment does not compute."""
         op, args = self.graph.ops[node], self.graph.args[node]
+        if op == "matrix":
+            raise NotRollableError("it goes on with a matrix, whose numbers are results by then")
         if op == "column" and i == 0:
             raise NotRollableError("it uses a link's number outside of loops")
         if op == "column":
             return Place("constant", self.columns[i].setdefault(node, len(self.columns[i])))
         if op == "unit":
-            found = [j for j in self.links if args[0] in part(self.small, "v", j)]
-            table = self.starts.setdefault(("v", 1), 1 + len(self.starts))
+            axis = self.recorder.groups[args[1] - 1]
+            found = [j for j in self.links if args[0] in part(self.small, axis, j)]
+            table = self.starts.setdefault((axis, 1), 1 + len(self.starts))
             if found != [i]:
                 raise NotRollableError("a link uses what belongs to another one")
-            return Place("unit", args[0] - part(self.small, "v", i).start, table)
+            return Place("unit", args[0] - part(self.small, axis, i).start, table)
         if op == "input":
             link, place = self.input_place[args[0]]
             if link != i:

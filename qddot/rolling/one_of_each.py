@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from qddot.compiler.expr import Expr
 from qddot.errors import NotRollableError
-from qddot.joint_space import JointMatrix, PerLink, Total
+from qddot.joint_space import JointColumns, JointMatrix, JointVector, PerLink, Slot, Total
+from qddot.joints import Joint
 from qddot.kinds import FIELDS, Kind, mapped, rebuilt, row_of
 from qddot.model import Frame, Model
 from qddot.rolling.quantities import Matrix, Quantity, SumOfLinks
-from qddot.rolling.record import PARENT, Recorder
+from qddot.rolling.record import PARENT, Recorder, axis_of_columns
+from qddot.rolling.shared import PartColumns, PartVector, factors_and_offsets
 
 
 def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
-    """One link of each kind on the world, its numbers columns of the graph; the frame is on the last of them."""
+    """One link of each kind on the world, its numbers columns of the graph; the frame is on the one of its link's kind."""
     tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
     for links, _, _ in kinds:
         numbers: list[list[float]] = []
@@ -49,10 +51,27 @@ def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Fram
         **same,
         **own,
     )
+    followers = factors_and_offsets(model, kinds, lambda values: Expr(recorder.graph, recorder.graph.column(values)))
     object.__setattr__(made, "recorder", recorder)
+    object.__setattr__(made, "is_coupled", model.is_coupled)
+    object.__setattr__(made, "slots", _own_slots(made.joint, [None, *followers]))
     object.__setattr__(made, "total_mass", model.mass)
-    object.__setattr__(made, "the_frame", frame and frame._replace(link=len(kinds)))
+    if frame is not None:
+        carriers = [*model.ancestors(frame.link)]
+        of_kind = {i: k for k, kind in enumerate(kinds, 1) for i in kind.links}
+        object.__setattr__(made, "the_frame", frame._replace(link=of_kind.get(frame.link, 0)))
+        object.__setattr__(made, "the_carriers", list(dict.fromkeys(of_kind[i] for i in carriers)))
     return made
+
+
+def _own_slots(joints: Sequence[Joint], followers: Sequence[tuple[Any, Any] | None]) -> tuple[Slot, ...]:
+    """Coordinates of its own for every kind; those that follow others read and write them by a factor and an offset."""
+    slots: list[Slot] = []
+    nq = nv = 0
+    for joint, follows in zip(joints, followers, strict=True):
+        slots.append(Slot(slice(nq, nq + joint.nq), slice(nv, nv + joint.nv), *(follows or ())))
+        nq, nv = nq + joint.nq, nv + joint.nv
+    return tuple(slots)
 
 
 class _Parents(tuple[int, ...]):
@@ -69,11 +88,23 @@ class OneOfEach(Model):
 
     recorder: Recorder
     total_mass: Any
-    the_frame: Frame | None
+    the_frame: Frame | None = None
+    the_carriers: Sequence[int] = ()  # of the frame, from its own link on
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotRollableError("it makes another model of this one") if name == "recorder" else AttributeError(name)
 
     @property
     def mass(self) -> Any:
         return self.total_mass
+
+    @property
+    def nq(self) -> int:
+        return self.slots[-1].q.stop
+
+    @property
+    def nv(self) -> int:
+        return self.slots[-1].v.stop
 
     def frame(self, name: str) -> Frame:
         if self.the_frame is None or name != self.the_frame.name:
@@ -90,34 +121,59 @@ class OneOfEach(Model):
         raise NotRollableError("it goes from a link through all that carry it")
 
     def carriers(self, i: Any) -> Iterator[tuple[int, int]]:
+        if i is PARENT and self.is_coupled:
+            return self._carriers_by_factors()
         if i is PARENT:
             return self.recorder.climb(range(1, len(self.parent)))
-        if self.the_frame is None or self.recorder.link is not None:
+        if self.the_frame is None or i != self.the_frame.link or self.recorder.link is not None:
             raise NotRollableError("it goes from a link through all that carry it")
-        return self.inward()  # the links are those that carry the frame
+        return self.recorder.loop(self.the_carriers, True, begins_at=i)
 
     def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
         counts = {i: self.joint[i].nv if a_link is None else a_link for i in range(1, len(self.parent))}
-        return self.recorder.columns(counts)
+        return self._columns_by_factors(counts, a_link) if self.is_coupled else self.recorder.columns(counts)
 
-    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> NDArray[Any]:
-        recorder = self.recorder
+    def _columns_by_factors(self, counts: Mapping[int, int], a_link: int | None) -> Iterator[tuple[int, int, int]]:
+        """The factor by which a joint follows another is taken from each column to the base: matrices are written by it."""
+        (factor,) = self.per_link("factor")
+        self.recorder.column_factor = factor
+        for i, p, k in self.recorder.columns(counts):
+            own = self.slots[i].factor
+            factor[i] = factor[p] = 1.0 if own is None or a_link is not None else own
+            yield i, p, k
+
+    def _carriers_by_factors(self) -> Iterator[tuple[int, int]]:
+        factor = self.recorder.column_factor
+        for j, p in self.recorder.climb(range(1, len(self.parent))):
+            factor[p] = factor[j]
+            yield j, p
+
+    def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]], a_link: int | None = None) -> NDArray[Any]:
+        if self.is_coupled:
+            raise NotRollableError("joints share coordinates, and it repeats a recursion for every column")
+        recorder, count = self.recorder, self.nv if a_link is None else a_link * self.n_links
         if recorder.link is not None or recorder.group:
             raise NotRollableError("it goes through columns inside a loop")
         recorder.breaks.add(len(recorder.loops))
-        recorder.groups += 1
-        recorder.group = recorder.groups
+        recorder.groups.append(axis_of_columns(a_link))
+        recorder.group = len(recorder.groups)
         unit = np.array(
-            [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(self.nv)], dtype=object
+            [Expr(recorder.graph, recorder.graph.leaf("unit", k, recorder.group)) for k in range(count)], dtype=object
         )
         column = function(unit)
         recorder.breaks.add(len(recorder.loops))
         matrices = []
         for part in column.reshape(-1, self.nv):
             recorder.results[len(recorder.matrices)] = recorder.group, [recorder.graph.node_of(x) for x in part]
-            matrices.append(Matrix(recorder, self.slots, self.nv, "columns", None).stack())
+            matrices.append(Matrix(recorder, self.slots, self.nv, "columns", a_link).stack())
         recorder.group = 0
-        return np.stack(matrices).reshape(*column.shape, self.nv)
+        return np.stack(matrices).reshape(*column.shape, count)
+
+    def joint_vector(self, symbol: str) -> JointVector:
+        return (PartVector if self.is_coupled else JointVector)(self.slots, self.nv, symbol)
+
+    def joint_columns(self, symbol: str) -> JointColumns:
+        return (PartColumns if self.is_coupled else JointColumns)(self.slots, self.nv, symbol)
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
         return Matrix(self.recorder, self.slots, self.nv, symbol, a_link)

@@ -11,6 +11,7 @@ from qddot.compiler.expr import Expr
 from qddot.errors import NotRollableError
 from qddot.joint_space import JointMatrix, PerLink, Slot, Total
 from qddot.rolling.record import PARENT, Layout, Recorder, Written
+from qddot.rolling.shared import parts
 from qddot.rotation import Rotation
 from qddot.scalars import Scalar, mark
 from qddot.spatial import Transform
@@ -75,7 +76,8 @@ class Quantity(PerLink):
             if example is None and self._index in recorder.seen:
                 example = recorder.seen[self._index][-1]  # what another link was given
             if where == "own" and i in self._outside:
-                if kind.is_leaf:
+                *earlier, loop = recorder.loops
+                if kind.is_leaf or (loop.begins_at == i and not any(self._index in r.given for r in earlier)):
                     return example  # nothing that it carries has changed it
                 if not is_nothing(example):
                     raise NotRollableError(f"it sets {self._symbol!r} of a link outside of loops")
@@ -118,6 +120,10 @@ class Matrix(JointMatrix):
         recorder = self._recorder
         if recorder.link != j or not recorder.loops[-1].climbs:
             raise NotRollableError(f"it writes {self._symbol!r} of a link that has not its turn")
+        if recorder.column_factor is not None:
+            own = self._slots[j].factor
+            factor = recorder.column_factor[j] * (1.0 if own is None else own)
+            values = [factor * x for x in values]
         nodes = [recorder.graph.node_of(x) for x in values]
         recorder.loops[-1].written.setdefault(recorder.key, []).append(Written(self._index, turned, nodes))
         mark(values, self._symbol, j)
@@ -125,7 +131,8 @@ class Matrix(JointMatrix):
     def stack(self) -> Any:
         graph, links = self._recorder.graph, len(self._slots) - 1
         columns = self._nv if self._a_link is None else self._a_link * links
-        return np.full((self._nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
+        all_of_it = np.full((self._nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
+        return all_of_it if self._recorder.column_factor is None else parts(all_of_it)
 
 
 class SumOfLinks(Total):

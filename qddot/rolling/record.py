@@ -57,6 +57,13 @@ class Written(NamedTuple):
     nodes: list[int]
 
 
+def axis_of_columns(a_link: int | None) -> str:
+    """What the columns of a matrix run over, by how many a link has; None for those of joints."""
+    if a_link not in (None, 10):
+        raise NotRollableError(f"a matrix has {a_link} columns a link")
+    return "v" if a_link is None else "inertias"
+
+
 @dataclass
 class LoopRecord:
     """One loop over the links, or one over columns and from each through the links that carry it.
@@ -67,6 +74,7 @@ class LoopRecord:
     backward: bool
     climbs: bool = False
     group: int = 0  # of loops that are repeated for each column; 0 for those that are not
+    begins_at: int = 0  # the link that it begins at, where it is a loop from there to the base
     span: dict[Key, tuple[int, int]] = field(default_factory=dict)  # the nodes made for a link
     stores: dict[Key, dict[tuple[str, int], list[int]]] = field(default_factory=dict)  # (own or parent, quantity): nodes
     written: dict[Key, list[Written]] = field(default_factory=dict)
@@ -89,7 +97,9 @@ class Recorder:
         self.visit = 0
         self.count = 0
         self.matrices: list[int | None] = []  # how many columns a link has in them; None for those of joints
-        self.groups, self.group = 0, 0
+        self.column_factor: Any = None  # a quantity: by what a column is written where joints share coordinates
+        self.groups: list[str] = []  # of loops that are repeated for each column: what the columns run over
+        self.group = 0  # the one that is being recorded, counted from 1
         self.results: dict[int, tuple[int, list[int]]] = {}  # of a matrix by columns: the group, and the nodes of a column
         self.first: dict[int, tuple[int, list[int]]] = {}  # what the world has of a quantity, and the group
         self.totals: set[int] = set()  # quantities of all links together
@@ -97,10 +107,10 @@ class Recorder:
         self.seen: dict[int, list[Any]] = {}  # all values that a quantity had
         self.begins_with: dict[int, list[bool]] = {}  # whether they were nothing where not set by a child
 
-    def loop(self, links: Sequence[int], backward: bool) -> Iterator[tuple[int, int]]:
+    def loop(self, links: Sequence[int], backward: bool, begins_at: int = 0) -> Iterator[tuple[int, int]]:
         if self.link is not None:
             raise NotRollableError("it has a loop over links inside a loop over links")
-        record = LoopRecord(backward, group=self.group)
+        record = LoopRecord(backward, group=self.group, begins_at=begins_at)
         self.loops.append(record)
         for i in links:
             yield from ((i, p) for p in self._turn(record, i, i))
