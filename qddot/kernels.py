@@ -136,6 +136,8 @@ def _chosen(
 def _straight_line(
     model: Model, name: str, method: str, needs: Mapping[str, Any], why: str
 ) -> tuple[dict[str, Any], Program | Rolled]:
+    from qddot.compiler.order import best_order
+
     plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
@@ -144,7 +146,7 @@ def _straight_line(
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
-    return {**facts, "why": chosen}, line
+    return {**facts, "why": chosen}, best_order(line)
 
 
 def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:

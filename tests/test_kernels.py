@@ -24,6 +24,7 @@ from qddot.compiler import interp, llvm, loop, machine
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
+from qddot.compiler.order import best_order
 from qddot.compiler.program import straight_line
 from qddot.functions import FUNCTIONS
 from qddot.joints import Prismatic
@@ -584,6 +585,20 @@ def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
     with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10"):
         tau = robot.inverse_dynamics(q, v, v)
     assert np.array_equal(tau, qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, v, v))
+
+
+# ---- the order of operations
+
+
+@pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "inverse_dynamics_derivatives"])
+def test_limbs_come_one_after_another(name):
+    """Of a robot with four legs: fewer values have to come from memory, and each is there before it is used."""
+    line = functions.cheapest(qddot.load("quadruped").model, name, "auto").line
+    ordered = best_order(line)
+    assert ordered.cost() < line.cost()
+    assert sorted(ordered.body) == sorted(line.body)
+    place = {n: k for k, n in enumerate(ordered.body)}
+    assert all(place[x] < place[n] for n in ordered.body for x in line.graph.args[n] if x in place)
 
 
 # ---- packed results ----------------------------------------------------------------------------------------------------

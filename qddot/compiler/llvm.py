@@ -20,10 +20,9 @@ from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-LONG, SHORT_CHUNK = 10_000, 250  # operations above which shorter functions compile sooner and run as fast
+SHORT_CHUNK = 200  # of long code, and of code that divides, which waits for its quotients
+LONG = 10_000  # operations above which code is long
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
-
-SOLVING_CHUNK = 200  # of code that divides, which waits for its quotients
 
 GROUP = 4  # blocks that each of several chunks does in turn
 GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
@@ -85,8 +84,8 @@ class _Core:
         self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
-        solves = any(graph.ops[n] == "div" for n in code)
-        most = SHORT_CHUNK if len(code) >= LONG else SOLVING_CHUNK if solves else CHUNK
+        long, solves = len(code) >= LONG, any(graph.ops[n] == "div" for n in code)
+        most = SHORT_CHUNK if long or solves else CHUNK
         length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
@@ -97,7 +96,7 @@ class _Core:
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
         block = self.align * (program.n_inputs + self.waves + self.passed + self.columns)
-        grouped = self.lanes > 1 and len(chunks) > GROUP_FROM and most != SOLVING_CHUNK
+        grouped = self.lanes > 1 and len(chunks) > GROUP_FROM and (long or not solves)
         self.group = max(1, min(GROUP, GROUP_BYTES // block)) if grouped else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))

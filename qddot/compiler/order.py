@@ -1,0 +1,43 @@
+"""The order of straight-line code: limb by limb where that keeps values at hand.
+
+Within a section, one symbol of one link, operations stay in the order of the trace, in which neighbours do not wait for
+each other. Sections move as a whole: each comes when the first output asks for it, after what it needs itself. So the
+velocities of one leg are still there when its forces are computed, and those of the other legs are not yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from qddot.compiler.program import Program
+
+
+def best_order(program: Program) -> Program:
+    """The program in the order of least `cost`: as traced, or on demand of the outputs, as they stand or as they come."""
+    outputs = list(dict.fromkeys(program.outputs))
+    on_demand = [_on_demand(program, outputs), _on_demand(program, sorted(outputs))]
+    return min(program, *on_demand, key=Program.cost)
+
+
+def _on_demand(program: Program, outputs: Iterable[int]) -> Program:
+    """Each section when the first of the outputs asks for it."""
+    args, sections = program.graph.args, [nodes for _, _, nodes in program.sections()]
+    home = {n: k for k, nodes in enumerate(sections) for n in nodes}
+    needs = [sorted({home[x] for n in s for x in args[n] if x in home} - {k}) for k, s in enumerate(sections)]
+    seen: set[int] = set()
+    body: list[int] = []
+    for output in outputs:
+        waiting = [home[output]] if output in home else []
+        while waiting:
+            k = waiting[-1]
+            if k in seen:
+                waiting.pop()
+                continue
+            missing = [j for j in needs[k] if j not in seen]
+            if missing:
+                waiting.append(missing[0])
+            else:
+                seen.add(waiting.pop())
+                body += sections[k]
+    return replace(program, body=body)
