@@ -60,6 +60,12 @@ def clocked(function: Callable[[], object]) -> Callable[[], float]:
     return seconds
 
 
+def one_by_one(function: Callable[..., object], rows: list[tuple[object, ...]]) -> None:
+    """One call a state from Python, as in a control loop: the next result takes the place of the one before."""
+    for row in rows:
+        function(*row)
+
+
 def race(contestants: list[Contestant], rounds: int, turn: float) -> None:
     """Fills `rounds` of each. A turn is `turn` seconds, and three passes at least; its median pass counts, so that an
     interruption does not. Passes of half a second and more outlast interruptions, and one is enough.

@@ -1,7 +1,8 @@
 """Pinocchio as a contestant: from Python, and in C++ built with g++ and with clang."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from benchmarks import native
 from benchmarks.cases import Case
-from benchmarks.contest import Contestant, clocked
+from benchmarks.contest import Contestant, clocked, one_by_one
 from qddot import conventions
 
 # Boost's lists must hold all of Pinocchio's joint types.
@@ -132,34 +133,35 @@ class FromPython:
         """Nothing is held."""
 
     def contestants(self, function: str) -> Iterator[Contestant]:
-        for (name, variant), call in self._calls().items():
+        for (name, variant), (call, arguments) in self._calls().items():
             if name == function:
+                # all arguments are laid out beforehand: a row cut out of an array costs a tenth of a call
+                rows = [(self.model, self.data, *row) for row in zip(*arguments, strict=False)]
                 yield Contestant(
                     "Pinocchio from Python",
-                    lambda count, call=call: self._results(function, call, count),
-                    clocked(lambda call=call: [call(k) for k in range(len(self.states.q))]),
-                    len(self.states.q),
+                    lambda count, call=call, rows=rows: self._results(function, lambda k: call(*rows[k]), count),
+                    clocked(lambda call=call, rows=rows: one_by_one(call, rows)),
+                    len(rows),
                     variant,
                 )
 
-    def _calls(self) -> dict[tuple[str, str], Callable[[int], Any]]:
+    def _calls(self) -> dict[tuple[str, str], tuple[Callable[..., Any], tuple[Iterable[Any], ...]]]:
+        """What is called with which arguments after the model and the workspace."""
         import pinocchio as pin
 
-        model, data, tip = self.model, self.data, _tip(self.states.case)
-        local, world = pin.Convention.LOCAL, pin.Convention.WORLD
-        # rows are cut out beforehand: indexing an array costs a tenth of a call
         q, v, a, tau = (list(x) for x in (self.states.q, self.states.v, self.states.a, self.states.tau))
+        local, world, tip = repeat(pin.Convention.LOCAL), repeat(pin.Convention.WORLD), repeat(_tip(self.states.case))
         return {
-            ("rnea", ""): lambda k: pin.rnea(model, data, q[k], v[k], a[k]),
-            ("crba", "LOCAL"): lambda k: pin.crba(model, data, q[k], local),
-            ("crba", "WORLD"): lambda k: pin.crba(model, data, q[k], world),
-            ("aba", "LOCAL"): lambda k: pin.aba(model, data, q[k], v[k], tau[k], local),
-            ("aba", "WORLD"): lambda k: pin.aba(model, data, q[k], v[k], tau[k], world),
-            ("minverse", ""): lambda k: pin.computeMinverse(model, data, q[k]),
-            ("fk", ""): lambda k: pin.forwardKinematics(model, data, q[k]),
-            ("jacobian", ""): lambda k: pin.computeJointJacobian(model, data, q[k], tip),
-            ("drnea", ""): lambda k: pin.computeRNEADerivatives(model, data, q[k], v[k], a[k]),
-            ("daba", ""): lambda k: pin.computeABADerivatives(model, data, q[k], v[k], tau[k]),
+            ("rnea", ""): (pin.rnea, (q, v, a)),
+            ("crba", "LOCAL"): (pin.crba, (q, local)),
+            ("crba", "WORLD"): (pin.crba, (q, world)),
+            ("aba", "LOCAL"): (pin.aba, (q, v, tau, local)),
+            ("aba", "WORLD"): (pin.aba, (q, v, tau, world)),
+            ("minverse", ""): (pin.computeMinverse, (q,)),
+            ("fk", ""): (pin.forwardKinematics, (q,)),
+            ("jacobian", ""): (pin.computeJointJacobian, (q, tip)),
+            ("drnea", ""): (pin.computeRNEADerivatives, (q, v, a)),
+            ("daba", ""): (pin.computeABADerivatives, (q, v, tau)),
         }
 
     def _results(self, function: str, call: Callable[[int], Any], count: int) -> np.ndarray:
