@@ -20,12 +20,11 @@ from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-SHORT_CHUNK = 200  # of long code, and of code that divides, which waits for its quotients
-LONG = 10_000  # operations above which code is long
+SHORT_CHUNK = 200  # of long code, of code that divides, which waits for its quotients, and of code with many results
+LONG, MANY = 10_000, 64  # operations above which code is long, and results above which they are many
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
 
-GROUP = 4  # blocks that each of several chunks does in turn
-GROUP_FROM = 12  # chunks above which instructions do not stay in the first cache
+GROUP = 4  # blocks that each chunk of long code does in turn
 GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
 
 TOGETHER = 8  # angles of one state whose sines and cosines are computed side by side
@@ -85,7 +84,7 @@ class _Core:
         for k in range(self.ahead if code else 0):
             self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
         long, solves = len(code) >= LONG, any(graph.ops[n] == "div" for n in code)
-        most = SHORT_CHUNK if long or solves else CHUNK
+        most = SHORT_CHUNK if long or solves or len(program.outputs) > MANY else CHUNK
         length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
@@ -96,8 +95,7 @@ class _Core:
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
         block = self.align * (program.n_inputs + self.waves + self.passed + self.columns)
-        grouped = self.lanes > 1 and len(chunks) > GROUP_FROM and (long or not solves)
-        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if grouped else 1
+        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and long else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
