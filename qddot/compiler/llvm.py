@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
-from qddot.compiler.loop import WIDE, lines_ahead, numpy_loop
+from qddot.compiler.loop import lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
@@ -22,8 +22,8 @@ from qddot.compiler.sincos import number
 CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 SHORT_CHUNK = 200  # of long code, of code that divides, which waits for its quotients, and of code with many results
 LONG, MANY = 10_000, 64  # operations above which code is long, and results above which they are many
+SHORT = 32  # numbers of a result up to which each has a column of its own
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
-
 GROUP = 4  # blocks that each chunk of long code does in turn
 GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
 
@@ -42,7 +42,7 @@ class _Core:
     program: Program | Rolled
     lanes: int
     dtype: str
-    ahead: int = 0  # lines of memory to ask for between the operations
+    ahead: list[int] = field(default_factory=list)  # lines of memory of each input to ask for between the operations
     functions: list[str] = field(default_factory=list)
     places: list[int] | None = None  # the column of each output, where some share one
     together: int = 1  # angles whose sines and cosines are computed at once
@@ -54,6 +54,7 @@ class _Core:
         self.suffix = short if self.lanes == 1 else f"v{self.lanes}{short}"
         self.align = (8 if self.T == "double" else 4) * self.lanes
         self.bits = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
+        self.asked = [i for i, n in enumerate(self.ahead) if n]
 
     def const(self, x: float) -> str:
         if self.T == "float":
@@ -79,10 +80,11 @@ class _Core:
         self.angle_place = {a: k for k, a in enumerate(self.angles)}
         ready = {n for n in nodes if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in self.angle_place}
         code = [n for n in nodes if n not in ready]
-        self.level = 3 if self.ahead <= NEAR else 2
-        self.fetches: dict[int, list[int]] = {}  # before which operation to ask for which lines
-        for k in range(self.ahead if code else 0):
-            self.fetches.setdefault(code[k * len(code) // self.ahead], []).append(k)
+        lines = [(i, k) for i, n in enumerate(self.ahead) for k in range(n)]
+        self.level = 3 if len(lines) <= NEAR else 2
+        self.fetches: dict[int, list[tuple[int, int]]] = {}  # before which operation to ask for which lines
+        for k, line in enumerate(lines if code else ()):
+            self.fetches.setdefault(code[k * len(code) // len(lines)], []).append(line)
         long, solves = len(code) >= LONG, any(graph.ops[n] == "div" for n in code)
         most = SHORT_CHUNK if long or solves or len(program.outputs) > MANY else CHUNK
         length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
@@ -164,9 +166,9 @@ class _Core:
             return names[n]
 
         for n in chunk:
-            for line in self.fetches.get(n, ()):
-                lines.append(f"  %f{line} = getelementptr i8, ptr %ahead, i64 {64 * line}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr %f{line}, i32 0, i32 {self.level}, i32 1)")
+            for i, line in self.fetches.get(n, ()):
+                lines.append(f"  %f{i}_{line} = getelementptr i8, ptr %ahead{i}, i64 {64 * line}")
+                lines.append(f"  call void @llvm.prefetch.p0(ptr %f{i}_{line}, i32 0, i32 {self.level}, i32 1)")
             op, args = graph.ops[n], graph.args[n]
             if op in ("sin", "cos"):
                 angle = args[0]
@@ -187,7 +189,7 @@ class _Core:
                 lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
         body = "\n".join(lines)
         pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
-        pointers += ", ptr %ahead" if self.ahead else ""
+        pointers += "".join(f", ptr %ahead{i}" for i in self.asked)
         return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
     def operation(self, n: int, op: str, args: list[str]) -> list[str]:
@@ -228,8 +230,8 @@ class _Core:
         """`core(in, out, work, env, count)`: sines and cosines of inputs, then one chunk after another for `count` blocks.
 
         A chunk does all blocks before the next one begins, so that its instructions are fetched once for them. Where an
-        input is wide there are two arguments more, and a chunk asks between its operations for the memory at `ahead`,
-        `step` bytes further for each block.
+        input is wide there are two arguments more for each, and a chunk asks between its operations for the memory at
+        `ahead`, `step` bytes further for each block.
         """
         V, L, n_angles = self.V, self.lanes, len(self.angles)
         sizes = {
@@ -247,9 +249,10 @@ class _Core:
         lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
         pointers = "ptr %in.p{t}, ptr %sc.p{t}, ptr %mem.p{t}, ptr %out.p{t}, ptr %env"
         move = []
-        if self.ahead:
-            pointers += ", ptr %ahead.p{t}"
-            move = ["  %ahead.o{t} = mul i64 %j{t}, %step", "  %ahead.p{t} = getelementptr i8, ptr %ahead, i64 %ahead.o{t}"]
+        for i in self.asked:
+            pointers += f", ptr %ahead{i}.p{{t}}"
+            move.append(f"  %ahead{i}.o{{t}} = mul i64 %j{{t}}, %ahead{i}.s")
+            move.append(f"  %ahead{i}.p{{t}} = getelementptr i8, ptr %ahead{i}, i64 %ahead{i}.o{{t}}")
         angles = self._angles() if self.together == 1 else self._angles_together()
         steps = ([angles] if n_angles else []) + [[*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)]
         before = "entry"
@@ -268,7 +271,7 @@ class _Core:
             before = f"done{t}"
         body = "\n".join(lines)
         parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count"
-        parameters += ", ptr %ahead, i64 %step" if self.ahead else ""
+        parameters += "".join(f", ptr %ahead{i}, i64 %ahead{i}.s" for i in self.asked)
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
@@ -341,7 +344,7 @@ def _places(program: Program) -> list[int] | None:
     """
     places: dict[int, int] = {}
     out = [places.setdefault(n, len(places)) for n in program.outputs]
-    return out if len(out) > WIDE else None
+    return out if len(out) > SHORT else None
 
 
 # ---- the module ------------------------------------------------------------------------------------------------------

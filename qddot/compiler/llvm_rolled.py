@@ -153,7 +153,7 @@ def _driver(core: Any, rolled: Rolled) -> str:
     L = core.lanes
     lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
     lines += _steps(rolled, L, rolled.steps)
-    ahead = ", ptr %ahead, i64 %step" if core.ahead else ""
+    ahead = "".join(f", ptr %ahead{i}, i64 %ahead{i}.s" for i in core.asked)
     parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"

@@ -18,22 +18,16 @@ STACK = 65536  # bytes of scratch memory that may lie on the stack; more is take
 
 STREAM = 3_000_000  # bytes of a result above which it is written past the caches (docs/decisions/0005)
 
-WIDE = 32  # numbers of an input above which asking for all of the next block at once would wait for memory
+WIDE = 16  # numbers of an input above which asking for all of the next block at once would wait for memory
 
 
 SHORT = 64  # numbers of a result up to which all of the next block is asked for at once; longer ones ask as they write
 
 
-def _wide(inputs: list[Shape]) -> int | None:
-    """The input that is asked for line by line between the operations: the widest, if it is wide."""
-    widest = max(range(len(inputs)), key=lambda i: prod(inputs[i]))
-    return widest if prod(inputs[widest]) > WIDE else None
-
-
-def lines_ahead(inputs: list[Shape], lanes: int, T: str) -> int:
-    """How many lines of memory a block of that input has."""
-    wide = _wide(inputs)
-    return 0 if lanes == 1 or wide is None else prod(inputs[wide]) * lanes * (8 if T == "double" else 4) // 64
+def lines_ahead(inputs: list[Shape], lanes: int, T: str) -> list[int]:
+    """How many lines of memory of each input are asked for between the operations of the block before: all of wide ones."""
+    size = 8 if T == "double" else 4
+    return [-(-prod(s) * lanes * size // 64) if lanes > 1 and prod(s) > WIDE else 0 for s in inputs]
 
 
 def numpy_loop(
@@ -195,7 +189,7 @@ def _loop(
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
-    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, flag, copies)
+    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, T, flag, copies)
     lines += [
         "end:",
         *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
@@ -231,9 +225,9 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
     ]
 
 
-def _last_block(inputs: list[Shape], lanes: int, flag: str, copies: _Copies) -> list[str]:
+def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies) -> list[str]:
     """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
-    ahead = ", ptr %in, i64 0" if _wide(inputs) is not None else ""
+    ahead = "".join(", ptr %in, i64 0" for n in lines_ahead(inputs, lanes, T) if n)
 
     def each_lane(t: str, move: Callable[[bool], list[str]], before: str, count: str, after: str) -> list[str]:
         """`move`, of entries that lie side by side or not, for every lane."""
@@ -422,7 +416,7 @@ def _blocks(
         f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
         *_each_block(reads, "group", "compute", lanes, size, flag),
         "compute:",
-        *_compute(_wide(inputs), lanes),
+        *_compute(lines_ahead(inputs, lanes, T), lanes),
         *_each_block(writes, "compute", "g.end", lanes, size, flag),
         "g.end:",
         "  %g.next = add i64 %g, %count",
@@ -433,19 +427,20 @@ def _blocks(
     ]
 
 
-def _compute(wide: int | None, lanes: int) -> list[str]:
-    """Calls the core, and tells it where the next rows of a wide input begin; memory at hand where all are the same."""
-    if wide is None:
-        return [f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)"]
-    return [
-        f"  %ahead.step = mul i64 %s{wide}, {lanes}",
-        "  %ahead.group = add i64 %g, %count",
-        "  %ahead.o = mul i64 %ahead.group, %ahead.step",
-        f"  %ahead.rows = getelementptr i8, ptr %a{wide}, i64 %ahead.o",
-        "  %ahead.none = icmp eq i64 %ahead.step, 0",
-        "  %ahead = select i1 %ahead.none, ptr %in, ptr %ahead.rows",
-        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count, ptr %ahead, i64 %ahead.step)",
-    ]
+def _compute(ahead: list[int], lanes: int) -> list[str]:
+    """Calls the core, and tells it where the next rows of wide inputs begin; memory at hand where all are the same."""
+    lines, more = ["  %ahead.group = add i64 %g, %count"], ""
+    for i, n in enumerate(ahead):
+        if n:
+            lines += [
+                f"  %ahead.step{i} = mul i64 %s{i}, {lanes}",
+                f"  %ahead.o{i} = mul i64 %ahead.group, %ahead.step{i}",
+                f"  %ahead.rows{i} = getelementptr i8, ptr %a{i}, i64 %ahead.o{i}",
+                f"  %ahead.none{i} = icmp eq i64 %ahead.step{i}, 0",
+                f"  %ahead{i} = select i1 %ahead.none{i}, ptr %in, ptr %ahead.rows{i}",
+            ]
+            more += f", ptr %ahead{i}, i64 %ahead.step{i}"
+    return [*lines, f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count{more})"]
 
 
 def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) -> list[str]:
@@ -454,7 +449,7 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
         return []
     lines, column, tag = [], 0, "r" if kind == "columns" else "w"
     scratch = "%in.b" if kind == "columns" else "%out.b"
-    wide = _wide(shapes) if kind == "columns" else None
+    ahead = lines_ahead(shapes, lanes, T) if kind == "columns" else []
     for k, shape in enumerate(shapes):
         i = first + k
         if kind == "columns":
@@ -471,7 +466,7 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
             f"  %{tag}.c{i} = getelementptr i8, ptr {scratch}, i64 {column * 8 * lanes}",
             f"  call void @{kind}{k}(ptr %{tag}.r{i}, i64 %s{i}, ptr %{tag}.c{i})",
         ]
-        if (k != wide) if kind == "columns" else (prod(shape) <= SHORT):
+        if not ahead[k] if kind == "columns" else prod(shape) <= SHORT:
             lines += [
                 f"  %{tag}.l{i} = mul i64 %s{i}, {lanes}",
                 f"  %{tag}.n{i} = getelementptr i8, ptr %{tag}.r{i}, i64 %{tag}.l{i}",
