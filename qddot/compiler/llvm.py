@@ -19,8 +19,8 @@ from qddot.compiler.rolled import Rolled
 from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
-CHUNK = 400  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-SHORT_CHUNK = 200  # of long code, of code that divides, which waits for its quotients, and of code with many results
+CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
+SHORT_CHUNK = 200  # of long code, and of code with many results
 LONG, MANY = 10_000, 64  # operations above which code is long, and results above which they are many
 SHORT = 32  # numbers of a result up to which each has a column of its own
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
@@ -85,8 +85,8 @@ class _Core:
         self.fetches: dict[int, list[tuple[int, int]]] = {}  # before which operation to ask for which lines
         for k, line in enumerate(lines if code else ()):
             self.fetches.setdefault(code[k * len(code) // len(lines)], []).append(line)
-        long, solves = len(code) >= LONG, any(graph.ops[n] == "div" for n in code)
-        most = SHORT_CHUNK if long or solves or len(program.outputs) > MANY else CHUNK
+        long = len(code) >= LONG
+        most = SHORT_CHUNK if long or len(program.outputs) > MANY else CHUNK
         length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
