@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import weakref
 from math import prod
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from mechanisms import State
 
 import qddot
+from qddot import kernels
 from qddot.compiler.call import MOST
 from qddot.functions import FUNCTIONS
 
@@ -91,6 +93,7 @@ def test_no_reference_is_lost_or_kept(arm):
     for _ in range(1000):
         assert kernel.one_state(arrays[1]) is None
         assert kernel.one_state(arrays[2]) is None
+        assert np.array_equal(kernel(arrays[2]), results[0])  # handed on to the ufunc
     assert [sys.getrefcount(x) for x in arrays] == counts
 
 
@@ -100,6 +103,17 @@ def test_it_stays_callable_when_only_it_is_kept():
     gc.collect()
     assert call(np.zeros(4)).shape == (4, 4)
     assert ufunc(np.zeros((3, 4)), np.zeros(4)).shape == (3, 4)
+
+
+def test_a_kernel_goes_with_its_last_reference_and_its_call_stays():
+    kernel = kernels.build(qddot.load("scara").model, "mass_matrix")
+    call, gone = kernel.__call__, weakref.ref(kernel)
+    del kernel
+    assert gone() is None
+    assert call(np.zeros(4)).shape == (4, 4)
+    assert call(np.zeros((3, 4))).shape == (3, 4, 4)
+    with pytest.raises(qddot.InputError, match="shape"):
+        call(np.zeros(5))
 
 
 def test_many_threads_at_once(arm):
