@@ -76,7 +76,7 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         "compute:",
         f"  %data.p = getelementptr i8, ptr %made, i64 {_DATA}",
         "  %data = load ptr, ptr %data.p",
-        "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library, i64 1)",
+        "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
     ]
     lines += _look(n_out, T)
     lines += [

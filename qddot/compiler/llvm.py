@@ -20,12 +20,8 @@ from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-SHORT_CHUNK = 200  # of long code, and of code with many results
-LONG, MANY = 10_000, 64  # operations above which code is long, and results above which they are many
 SHORT = 32  # numbers of a result up to which each has a column of its own
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
-GROUP = 4  # blocks that each chunk of long code does in turn
-GROUP_BYTES = 400_000  # that they may fill: a third of a second-level cache, the rest is for code and results
 
 TOGETHER = 8  # angles of one state whose sines and cosines are computed side by side
 
@@ -65,7 +61,7 @@ class _Core:
         """Writes the core and what it calls; `scratch` numbers a block lie between its functions."""
         if isinstance(self.program, Rolled):
             self.functions += llvm_rolled.functions(self, self.program)
-            self.group, self.scratch = 1, sum(self.program.memory())
+            self.scratch = sum(self.program.memory())
         else:
             self.straight = self.program
             self._straight_line(self.program)
@@ -85,19 +81,18 @@ class _Core:
         self.fetches: dict[int, list[tuple[int, int]]] = {}  # before which operation to ask for which lines
         for k, line in enumerate(lines if code else ()):
             self.fetches.setdefault(code[k * len(code) // len(lines)], []).append(line)
-        long = len(code) >= LONG
-        most = SHORT_CHUNK if long or len(program.outputs) > MANY else CHUNK
-        length = -(-len(code) // max(1, -(-len(code) // most)))  # of functions of equal length
+        length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
         self.places = _places(program) if self.lanes > 1 else None
+        self.homes: dict[int, set[int]] = {}  # the columns of each output
+        for j, n in enumerate(program.outputs):
+            self.homes.setdefault(n, set()).add(j if self.places is None else self.places[j])
         zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
         self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
         self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
-        block = self.align * (program.n_inputs + self.waves + self.passed + self.columns)
-        self.group = max(1, min(GROUP, GROUP_BYTES // block)) if self.lanes > 1 and long else 1
         for k, chunk in enumerate(chunks):
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
@@ -140,7 +135,6 @@ class _Core:
         lines: list[str] = []
         names: dict[int, str] = {}
         pairs: dict[int, str] = {}
-        own = set(chunk)
 
         def load(pointer: str, index: int, name: str) -> str:
             lines.append(f"  %{name}.p = getelementptr {V}, ptr %{pointer}, i64 {index}")
@@ -165,6 +159,12 @@ class _Core:
                 names[n] = load("mem", self.slots[n], f"m{n}")
             return names[n]
 
+        def keep(n: int) -> None:
+            """Stores an output, in every column that has it."""
+            for j in self.homes.get(n, ()):
+                lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
+                lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
+
         for n in chunk:
             for i, line in self.fetches.get(n, ()):
                 lines.append(f"  %f{i}_{line} = getelementptr i8, ptr %ahead{i}, i64 {64 * line}")
@@ -181,12 +181,11 @@ class _Core:
             if n in self.slots:
                 lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
                 lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
-        places = range(len(self.straight.outputs)) if self.places is None else self.places
-        for j, n in dict(zip(places, self.straight.outputs, strict=True)).items():
-            mine = n in own or (last and (graph.ops[n] in LEAVES or n in ready))
-            if mine:
-                lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
-                lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
+            keep(n)
+        if last:  # outputs that are inputs, constants, sines or cosines
+            for n in self.homes:
+                if graph.ops[n] in LEAVES or n in ready:
+                    keep(n)
         body = "\n".join(lines)
         pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
         pointers += "".join(f", ptr %ahead{i}" for i in self.asked)
@@ -227,51 +226,23 @@ class _Core:
         return f"%sc{n}"
 
     def _driver(self, chunks: int) -> str:
-        """`core(in, out, work, env, count)`: sines and cosines of inputs, then one chunk after another for `count` blocks.
+        """`core(in, out, work, env)`: sines and cosines of inputs, then one chunk after another.
 
-        A chunk does all blocks before the next one begins, so that its instructions are fetched once for them. Where an
-        input is wide there are two arguments more for each, and a chunk asks between its operations for the memory at
-        `ahead`, `step` bytes further for each block.
+        For each wide input there is one argument more: chunks ask between their operations for the memory there.
         """
         V, L, n_angles = self.V, self.lanes, len(self.angles)
-        sizes = {
-            "in": self.straight.n_inputs,
-            "sc": self.waves,
-            "mem": self.passed,
-            "out": self.columns,
-        }
         places = [self.straight.graph.args[a][0] for a in self.angles]
         places += places[-1:] * (self.waves // 2 - n_angles)
         index = ", ".join(f"i64 {k}" for k in places)
         table = f"@angles{L} = internal constant [{len(places)} x i64] [{index}]\n" if n_angles else ""
-        lines = ["entry:"]
-        lines += ["  %sc = getelementptr i8, ptr %work, i64 0"]
-        lines += [f"  %mem = getelementptr {V}, ptr %work, i64 {self.group * sizes['sc']}"]
-        pointers = "ptr %in.p{t}, ptr %sc.p{t}, ptr %mem.p{t}, ptr %out.p{t}, ptr %env"
-        move = []
-        for i in self.asked:
-            pointers += f", ptr %ahead{i}.p{{t}}"
-            move.append(f"  %ahead{i}.o{{t}} = mul i64 %j{{t}}, %ahead{i}.s")
-            move.append(f"  %ahead{i}.p{{t}} = getelementptr i8, ptr %ahead{i}, i64 %ahead{i}.o{{t}}")
-        angles = self._angles() if self.together == 1 else self._angles_together()
-        steps = ([angles] if n_angles else []) + [[*move, f"  call void @chunk{L}_{k}({pointers})"] for k in range(chunks)]
-        before = "entry"
-        for t, step in enumerate(steps):
-            lines += [f"  br label %step{t}", f"step{t}:", f"  %j{t} = phi i64 [ 0, %{before} ], [ %n{t}, %after{t} ]"]
-            for x, size in sizes.items():
-                lines.append(f"  %{x}.o{t} = mul i64 %j{t}, {size}")
-                lines.append(f"  %{x}.p{t} = getelementptr {V}, ptr %{x}, i64 %{x}.o{t}")
-            lines += [line.replace("{t}", str(t)) for line in step]
-            lines += [f"  br label %after{t}", f"after{t}:", f"  %n{t} = add i64 %j{t}, 1"]
-            lines += [
-                f"  %more{t} = icmp ult i64 %n{t}, %count",
-                f"  br i1 %more{t}, label %step{t}, label %done{t}",
-                f"done{t}:",
-            ]
-            before = f"done{t}"
+        lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {self.waves}"]
+        if n_angles:
+            lines += self._angles() if self.together == 1 else self._angles_together()
+        ahead = "".join(f", ptr %ahead{i}" for i in self.asked)
+        for k in range(chunks):
+            lines.append(f"  call void @chunk{L}_{k}(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{ahead})")
         body = "\n".join(lines)
-        parameters = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count"
-        parameters += "".join(f", ptr %ahead{i}, i64 %ahead{i}.s" for i in self.asked)
+        parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{ahead}"
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
@@ -282,19 +253,19 @@ class _Core:
         return [
             "  br label %angle",
             "angle:",
-            "  %k = phi i64 [ 0, %step{t} ], [ %k1, %angle ]",
+            "  %k = phi i64 [ 0, %entry ], [ %k1, %angle ]",
             f"  %which.p = getelementptr i64, ptr @angles{L}, i64 %k",
             "  %which = load i64, ptr %which.p",
-            f"  %x.p = getelementptr {V}, ptr %in.p{{t}}, i64 %which",
+            f"  %x.p = getelementptr {V}, ptr %in, i64 %which",
             f"  %x = load {V}, ptr %x.p, align {self.align}",
             f"  %pair = call {both} @{kind}{L}({V} %x, ptr %env)",
             f"  %s = extractvalue {both} %pair, 0",
             f"  %c = extractvalue {both} %pair, 1",
             "  %k2 = shl i64 %k, 1",
-            f"  %s.p = getelementptr {V}, ptr %sc.p{{t}}, i64 %k2",
+            f"  %s.p = getelementptr {V}, ptr %work, i64 %k2",
             f"  store {V} %s, ptr %s.p, align {self.align}",
             "  %k3 = or i64 %k2, 1",
-            f"  %c.p = getelementptr {V}, ptr %sc.p{{t}}, i64 %k3",
+            f"  %c.p = getelementptr {V}, ptr %work, i64 %k3",
             f"  store {V} %c, ptr %c.p, align {self.align}",
             "  %k1 = add i64 %k, 1",
             f"  %more = icmp ult i64 %k1, {len(self.angles)}",
@@ -308,13 +279,13 @@ class _Core:
         V = f"<{n} x {T}>"
         both = f"{{ {V}, {V} }}"
         kind = "sincos" if T == "double" else "sincos_single"
-        lines = ["  br label %angle", "angle:", "  %k = phi i64 [ 0, %step{t} ], [ %k1, %angle ]"]
+        lines = ["  br label %angle", "angle:", "  %k = phi i64 [ 0, %entry ], [ %k1, %angle ]"]
         for j in range(n):
             lines += [
                 f"  %k.{j} = add i64 %k, {j}",
                 f"  %which.p{j} = getelementptr i64, ptr @angles1, i64 %k.{j}",
                 f"  %which{j} = load i64, ptr %which.p{j}",
-                f"  %x.p{j} = getelementptr {T}, ptr %in.p{{t}}, i64 %which{j}",
+                f"  %x.p{j} = getelementptr {T}, ptr %in, i64 %which{j}",
                 f"  %x{j} = load {T}, ptr %x.p{j}",
                 f"  %v{j} = insertelement {V} {f'%v{j - 1}' if j else 'poison'}, {T} %x{j}, i32 {j}",
             ]
@@ -328,7 +299,7 @@ class _Core:
         return [
             *lines,
             f"  %sc.v = shufflevector {V} %s, {V} %c, <{2 * n} x i32> <{order}>",
-            f"  %sc.q = getelementptr {T}, ptr %sc.p{{t}}, i64 %k2",
+            f"  %sc.q = getelementptr {T}, ptr %work, i64 %k2",
             f"  store <{2 * n} x {T}> %sc.v, ptr %sc.q, align {self.align}",
             f"  %k1 = add i64 %k, {n}",
             f"  %more = icmp ult i64 %k1, {len(self.angles)}",
@@ -365,7 +336,7 @@ def render(
     widths = [lanes, 1] if lanes > 1 and alone else [lanes]
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
-    group, work, places, zero = 1, 0, None, None
+    work, places, zero = 0, None, None
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
@@ -373,12 +344,11 @@ def render(
         core.render()
         if core.places is not None:
             places, zero = core.places, core.zero
-        group = max(group, core.group)
-        work = max(work, core.group * width * core.scratch)
+        work = max(work, width * core.scratch)
         waves |= {width, core.together}
         text.append(sincos.arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, group, work, x86, places, zero, avx512, alone))
+    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, avx512, alone))
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     for width in sorted(waves):

@@ -38,7 +38,7 @@ def _bytes(name: str, content: bytes) -> str:
 
 
 def functions(core: Any, rolled: Rolled) -> list[str]:
-    """The segments, and `core(in, out, work, env, count)` for one block of lanes; `count` is always one."""
+    """The segments, and `core(in, out, work, env)` for one block of lanes."""
     text = []
     for s, step in _labelled(rolled.steps):
         if isinstance(step, Columns):
@@ -153,8 +153,8 @@ def _driver(core: Any, rolled: Rolled) -> str:
     L = core.lanes
     lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
     lines += _steps(rolled, L, rolled.steps)
-    ahead = "".join(f", ptr %ahead{i}, i64 %ahead{i}.s" for i in core.asked)
-    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env, i64 %count{ahead}"
+    ahead = "".join(f", ptr %ahead{i}" for i in core.asked)
+    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{ahead}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 

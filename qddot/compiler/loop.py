@@ -35,7 +35,6 @@ def numpy_loop(
     outputs: list[Shape],
     lanes: int,
     T: str,
-    group: int,
     work: int,
     x86: bool,
     places: list[int] | None = None,
@@ -75,7 +74,7 @@ def numpy_loop(
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, group, work, x86, columns, stream, alone))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, alone))
     return "\n".join(text)
 
 
@@ -110,7 +109,6 @@ def _loop(
     lanes: int,
     T: str,
     size: int,
-    group: int,
     work: int,
     x86: bool,
     columns: int,
@@ -153,8 +151,8 @@ def _loop(
         head.append(f"  %stream.s = icmp eq i64 %s{len(inputs)}, {size * n_out}")  # rows that follow each other
         head.append("  %stream = and i1 %stream.n, %stream.s")
 
-    def copies(width: int, base: str, r: str, block: str = ".b", plain: bool = False) -> tuple[list[str], list[str]]:
-        """Calls that bring state `base + r` in and out of lane r of the scratch columns (of a block, for many lanes)."""
+    def copies(width: int, base: str, r: str, plain: bool = False) -> tuple[list[str], list[str]]:
+        """Calls that bring state `base + r` in and out of lane r of the scratch columns."""
         column = 0
         reads: list[str] = []
         writes: list[str] = []
@@ -163,7 +161,7 @@ def _loop(
             if i == len(inputs):
                 column = 0
             tag = f"{i}_{width}_{r.strip('%')}{'_p' if plain else ''}"
-            into = ("%in" if is_in else "%out") + ("" if width == 1 else block)
+            into = "%in" if is_in else "%out"
             lines = [
                 f"  %at{tag} = add i64 {base}, {r}",
                 f"  %off{tag} = mul i64 %at{tag}, %s{i}",
@@ -181,11 +179,11 @@ def _loop(
             column += prod(shape)
         return reads, writes
 
-    n_columns = max(n_out, group * columns * lanes)
-    take, give_back = _scratch(group * n_in * lanes * size, n_columns * size, work * size)
+    n_columns = max(n_out, columns * lanes)
+    take, give_back = _scratch(n_in * lanes * size, n_columns * size, work * size)
     lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *take, "entry:", *head]
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, size, flag, group, copies, columns, stream)
+        lines += _blocks(inputs, outputs, lanes, T, size, flag, copies, columns, stream)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
@@ -215,7 +213,7 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
         "  br label %one_done",
         "one_any:",
         *reads,
-        "  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)",
+        "  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env)",
         *writes,
         "  br label %one_done",
         "one_done:",
@@ -227,7 +225,7 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
 
 def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies) -> list[str]:
     """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
-    ahead = "".join(", ptr %in, i64 0" for n in lines_ahead(inputs, lanes, T) if n)
+    ahead = "".join(", ptr %in" for n in lines_ahead(inputs, lanes, T) if n)
 
     def each_lane(t: str, move: Callable[[bool], list[str]], before: str, count: str, after: str) -> list[str]:
         """`move`, of entries that lie side by side or not, for every lane."""
@@ -254,11 +252,11 @@ def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Cop
         "  %x.last = sub i64 %n, 1",
         "  %x.count = sub i64 %n, %done",
         "  br label %x.lanes",
-        *each_lane("x", lambda plain: copies(lanes, "%x.base", "%x.lane", "", plain)[0], "rest", str(lanes), "x.core"),
+        *each_lane("x", lambda plain: copies(lanes, "%x.base", "%x.lane", plain)[0], "rest", str(lanes), "x.core"),
         "x.core:",
-        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 1{ahead})",
+        f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env{ahead})",
         "  br label %y.lanes",
-        *each_lane("y", lambda plain: copies(lanes, "%y.base", "%y.lane", "", plain)[1], "x.core", "%x.count", "end"),
+        *each_lane("y", lambda plain: copies(lanes, "%y.base", "%y.lane", plain)[1], "x.core", "%x.count", "end"),
     ]
 
 
@@ -267,7 +265,7 @@ def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[
     lines, column = [], 0
     for i, shape in enumerate([*inputs, *outputs]):
         if i == len(inputs):
-            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env, i64 1)")
+            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env)")
             column = 0
         scratch = "%in" if i < len(inputs) else "%out"
         row, place = f"%pr{i}", f"%pc{i}"
@@ -377,11 +375,9 @@ def _scratch(n_in: int, n_out: int, n_work: int) -> tuple[list[str], list[str]]:
 
 
 class _Moves(NamedTuple):
-    """One direction between rows and columns: its tag, the scratch memory, columns of a block, fast and general code."""
+    """One direction between rows and columns: its tag, fast and general code."""
 
     tag: str
-    scratch: str
-    columns: int
     fast: list[str]
     general: list[str]
 
@@ -393,54 +389,49 @@ def _blocks(
     T: str,
     size: int,
     flag: str,
-    group: int,
     copies: _Copies,
     columns: int,
     stream: bool,
 ) -> list[str]:
-    """The loop over groups of full blocks of lanes; afterwards %done states are finished."""
+    """The loop over full blocks of lanes; afterwards %done states are finished."""
     fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
     if stream:
         fast = fast[0], _streamed_moves(len(inputs), fast[1])
-    reads = _Moves("r", "in", sum(map(prod, inputs)), fast[0], copies(lanes, "%r.first", "%r.lane")[0])
-    writes = _Moves("w", "out", columns, fast[1], copies(lanes, "%w.first", "%w.lane")[1])
+    reads = _Moves("r", fast[0], copies(lanes, "%first", "%r.lane")[0])
+    writes = _Moves("w", fast[1], copies(lanes, "%first", "%w.lane")[1])
     return [
         f"  %full = udiv i64 %n, {lanes}",
         f"  %whole = mul i64 %full, {lanes}",
         "  %any_block = icmp ugt i64 %full, 0",
-        "  br i1 %any_block, label %group, label %tail",
-        "group:",
-        "  %g = phi i64 [ 0, %entry ], [ %g.next, %g.end ]",
-        "  %g.left = sub i64 %full, %g",
-        f"  %g.short = icmp ult i64 %g.left, {group}",
-        f"  %count = select i1 %g.short, i64 %g.left, i64 {group}",
-        *_each_block(reads, "group", "compute", lanes, size, flag),
-        "compute:",
+        "  br i1 %any_block, label %block, label %tail",
+        "block:",
+        "  %b = phi i64 [ 0, %entry ], [ %b.next, %w.moved ]",
+        "  %b.next = add i64 %b, 1",
+        f"  %first = mul i64 %b, {lanes}",
+        *_move(reads, lanes, flag),
         *_compute(lines_ahead(inputs, lanes, T), lanes),
-        *_each_block(writes, "compute", "g.end", lanes, size, flag),
-        "g.end:",
-        "  %g.next = add i64 %g, %count",
-        "  %g.more = icmp ult i64 %g.next, %full",
-        "  br i1 %g.more, label %group, label %tail",
+        *_move(writes, lanes, flag),
+        "  %b.more = icmp ult i64 %b.next, %full",
+        "  br i1 %b.more, label %block, label %tail",
         "tail:",
-        "  %done = phi i64 [ 0, %entry ], [ %whole, %g.end ]",
+        "  %done = phi i64 [ 0, %entry ], [ %whole, %w.moved ]",
     ]
 
 
 def _compute(ahead: list[int], lanes: int) -> list[str]:
     """Calls the core, and tells it where the next rows of wide inputs begin; memory at hand where all are the same."""
-    lines, more = ["  %ahead.group = add i64 %g, %count"], ""
+    lines, more = list[str](), ""
     for i, n in enumerate(ahead):
         if n:
             lines += [
                 f"  %ahead.step{i} = mul i64 %s{i}, {lanes}",
-                f"  %ahead.o{i} = mul i64 %ahead.group, %ahead.step{i}",
+                f"  %ahead.o{i} = mul i64 %b.next, %ahead.step{i}",
                 f"  %ahead.rows{i} = getelementptr i8, ptr %a{i}, i64 %ahead.o{i}",
                 f"  %ahead.none{i} = icmp eq i64 %ahead.step{i}, 0",
                 f"  %ahead{i} = select i1 %ahead.none{i}, ptr %in, ptr %ahead.rows{i}",
             ]
-            more += f", ptr %ahead{i}, i64 %ahead.step{i}"
-    return [*lines, f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count{more})"]
+            more += f", ptr %ahead{i}"
+    return [*lines, f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env{more})"]
 
 
 def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) -> list[str]:
@@ -448,20 +439,20 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
     if lanes != 8 or T != "double":
         return []
     lines, column, tag = [], 0, "r" if kind == "columns" else "w"
-    scratch = "%in.b" if kind == "columns" else "%out.b"
+    scratch = "%in" if kind == "columns" else "%out"
     ahead = lines_ahead(shapes, lanes, T) if kind == "columns" else []
     for k, shape in enumerate(shapes):
         i = first + k
         if kind == "columns":
             lines += [
                 f"  %r.same{i} = icmp eq i64 %s{i}, 0",
-                f"  %r.later{i} = icmp ne i64 %g, 0",
+                f"  %r.later{i} = icmp ne i64 %b, 0",
                 f"  %r.has{i} = and i1 %r.same{i}, %r.later{i}",
                 f"  br i1 %r.has{i}, label %r.got{i}, label %r.get{i}",
                 f"r.get{i}:",
             ]
         lines += [
-            f"  %{tag}.f{i} = mul i64 %{tag}.first, %s{i}",
+            f"  %{tag}.f{i} = mul i64 %first, %s{i}",
             f"  %{tag}.r{i} = getelementptr i8, ptr %a{i}, i64 %{tag}.f{i}",
             f"  %{tag}.c{i} = getelementptr i8, ptr {scratch}, i64 {column * 8 * lanes}",
             f"  call void @{kind}{k}(ptr %{tag}.r{i}, i64 %s{i}, ptr %{tag}.c{i})",
@@ -483,26 +474,19 @@ def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
     return [
         "  br i1 %stream, label %w.stream, label %w.usual",
         "w.stream:",
-        f"  %w.sf = mul i64 %w.first, %s{i}",
+        f"  %w.sf = mul i64 %first, %s{i}",
         f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
-        "  call void @stream0(ptr %w.sr, ptr %out.b)",
+        "  call void @stream0(ptr %w.sr, ptr %out)",
         "  br label %w.moved",
         "w.usual:",
         *otherwise,
     ]
 
 
-def _each_block(moves: _Moves, before: str, after: str, lanes: int, size: int, flag: str) -> list[str]:
-    """Moves the states of every block of a group into or out of its scratch columns."""
-    t, scratch, columns, fast, general = moves
+def _move(moves: _Moves, lanes: int, flag: str) -> list[str]:
+    """Moves the states of a block into or out of its scratch columns."""
+    t, fast, general = moves
     return [
-        f"  br label %{t}.block",
-        f"{t}.block:",
-        f"  %{t}.j = phi i64 [ 0, %{before} ], [ %{t}.next, %{t}.moved ]",
-        f"  %{t}.at = add i64 %g, %{t}.j",
-        f"  %{t}.first = mul i64 %{t}.at, {lanes}",
-        f"  %{t}.o = mul i64 %{t}.j, {columns * lanes * size}",
-        f"  %{scratch}.b = getelementptr i8, ptr %{scratch}, i64 %{t}.o",
         f"  br i1 {flag if fast else 'false'}, label %{t}.fast, label %{t}.slow",
         f"{t}.fast:",
         *fast,
@@ -516,7 +500,4 @@ def _each_block(moves: _Moves, before: str, after: str, lanes: int, size: int, f
         f"  %{t}.lanes = icmp ult i64 %{t}.lane1, {lanes}",
         f"  br i1 %{t}.lanes, label %{t}.one, label %{t}.moved",
         f"{t}.moved:",
-        f"  %{t}.next = add i64 %{t}.j, 1",
-        f"  %{t}.more = icmp ult i64 %{t}.next, %count",
-        f"  br i1 %{t}.more, label %{t}.block, label %{after}",
     ]

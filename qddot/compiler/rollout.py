@@ -60,14 +60,13 @@ class Step(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How many numbers a sample has of each kind, how many samples lie in lanes, blocks done together, scratch bytes."""
+    """How many numbers a sample has of each kind, how many samples lie in lanes, scratch bytes."""
 
     n_state: int
     n_held: int
     n_parameters: int
     n_recorded: int
     lanes: int
-    group: int = 1
     scratch: int = 0
 
     @property
@@ -86,39 +85,10 @@ class _Part:
         self.before, self.after = program.n_inputs, self.core.columns
         self.places = list(range(len(program.outputs))) if self.core.places is None else self.core.places
 
-    def text(self, group: int) -> list[str]:
-        """`@run.tag(in, out, work, env, count)`: all blocks of a group at once, or one after another."""
+    def text(self) -> list[str]:
+        """`@core.tag(in, out, work, env)`, and what it calls."""
         names, tagged = rf"@(core|chunk|angles){self.lanes}", rf"@\g<1>{self.lanes}.{self.tag}"
-        own = [re.sub(names, tagged, x) for x in self.core.functions]
-        head = f"define internal void @run.{self.tag}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count) {{"
-        call = f"call void @core{self.lanes}.{self.tag}"
-        if self.core.group == group:
-            body = f"  {call}(ptr %in, ptr %out, ptr %work, ptr %env, i64 %count)"
-        else:
-            one = [f"  {call}(ptr %in.b, ptr %out.b, ptr %work, ptr %env, i64 1)"]
-            body = _over_blocks({"in": 8 * self.lanes * self.before, "out": 8 * self.lanes * self.after}, one)
-        return [*own, f"{head}\n{body}\n  ret void\n}}\n"]
-
-
-def _over_blocks(strides: dict[str, int], lines: list[str]) -> str:
-    """A loop over the blocks of a group; `%x.b` is where a block begins in `%x`."""
-    moves = []
-    for x, stride in strides.items():
-        moves += [f"  %{x}.o = mul i64 %b, {stride}", f"  %{x}.b = getelementptr i8, ptr %{x}, i64 %{x}.o"]
-    return "\n".join(
-        [
-            "entry:",
-            "  br label %block",
-            "block:",
-            "  %b = phi i64 [ 0, %entry ], [ %b1, %block ]",
-            *moves,
-            *lines,
-            "  %b1 = add i64 %b, 1",
-            "  %more = icmp ult i64 %b1, %count",
-            "  br i1 %more, label %block, label %done",
-            "done:",
-        ]
-    )
+        return [re.sub(names, tagged, x) for x in self.core.functions]
 
 
 def render(step: Step, layout: Layout) -> tuple[str, Layout]:
@@ -128,7 +98,6 @@ def render(step: Step, layout: Layout) -> tuple[str, Layout]:
     arguments = [_Part(f"a{k}", c.arguments, lanes) for k, c in enumerate(step.calls)]
     last = _Part("last", step.last, lanes)
     parts = [*functions, *arguments, last]
-    group = max(p.core.group for p in (functions or [last]))
     # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
     columns = [
         last.before,
@@ -136,17 +105,17 @@ def render(step: Step, layout: Layout) -> tuple[str, Layout]:
         max([p.before for p in functions], default=0),
         max([p.after for p in functions], default=0),
     ]
-    work = max(p.core.group * p.core.scratch for p in parts)
-    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*(group * n for n in columns), work)]
-    layout = layout._replace(group=group, scratch=max(64, sum(sizes)))
+    work = max(p.core.scratch for p in parts)
+    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*columns, work)]
+    layout = layout._replace(scratch=max(64, sum(sizes)))
     widths = {lanes, *(p.core.together for p in parts)}
     text = [
         *map(sincos.define, sorted(widths)),
         sincos.arctan2(lanes, last.core.V, "double"),
-        *(line for p in parts for line in p.text(group)),
-        _rows("take", lanes, 8 * lanes * last.before, into_rows=False),
-        _rows("give", lanes, 8 * lanes * last.before, into_rows=True),
-        *_each_step(layout, 8 * lanes * last.before),
+        *(line for p in parts for line in p.text()),
+        _rows("take", lanes, into_rows=False),
+        _rows("give", lanes, into_rows=True),
+        *_each_step(layout),
         *_moves(step, layout, functions, arguments, last),
         _loop(layout, sizes, [c.function for c in step.calls]),
         *_declarations(widths),
@@ -160,29 +129,28 @@ def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_
     text = []
     for k, (call, made) in enumerate(zip(step.calls, arguments, strict=True)):
         f, own = functions[call.function], len(made.places)
-        given = [("out", made.after, place, "to", f.before, j) for j, place in enumerate(made.places)]
-        given += [("in", last.before, x, "to", f.before, own + j) for j, x in enumerate(shared)]
+        given = [("out", place, "to", j) for j, place in enumerate(made.places)]
+        given += [("in", x, "to", own + j) for j, x in enumerate(shared)]
         text.append(_copies(f"given.{k}", made.core, given))
-        back = [("to", f.after, place, "in", last.before, result + j) for j, place in enumerate(f.places)]
+        back = [("to", place, "in", result + j) for j, place in enumerate(f.places)]
         text.append(_copies(f"result.{k}", made.core, back))
         result += len(f.places)
-    new = [("out", last.after, place, "in", last.before, j) for j, place in enumerate(last.places)]
+    new = [("out", place, "in", j) for j, place in enumerate(last.places)]
     return [*text, _copies("advance", last.core, new)]
 
 
-def _copies(name: str, core: _Core, moves: list[tuple[str, int, int, str, int, int]]) -> str:
-    """`@name(in, out, to, count)`: columns of each block from one memory to another."""
-    strides = {x: 8 * core.lanes * n for source, m, _, target, n_, _ in moves for x, n in ((source, m), (target, n_))}
+def _copies(name: str, core: _Core, moves: list[tuple[str, int, str, int]]) -> str:
+    """`@name(in, out, to)`: columns of a block from one memory to another."""
     V, lines = core.V, []
-    for k, (source, _, a, target, _, b) in enumerate(moves):
+    for k, (source, a, target, b) in enumerate(moves):
         lines += [
-            f"  %s{k} = getelementptr {V}, ptr %{source}.b, i64 {a}",
+            f"  %s{k} = getelementptr {V}, ptr %{source}, i64 {a}",
             f"  %x{k} = load {V}, ptr %s{k}, align {core.align}",
-            f"  %t{k} = getelementptr {V}, ptr %{target}.b, i64 {b}",
+            f"  %t{k} = getelementptr {V}, ptr %{target}, i64 {b}",
             f"  store {V} %x{k}, ptr %t{k}, align {core.align}",
         ]
-    body = _over_blocks(strides, lines)
-    return f"define internal void @{name}(ptr %in, ptr %out, ptr %to, i64 %count) {{\n{body}\n  ret void\n}}\n"
+    body = "\n".join(lines)
+    return f"define internal void @{name}(ptr %in, ptr %out, ptr %to) {{\n{body}\n  ret void\n}}\n"
 
 
 def _declarations(widths: set[int]) -> list[str]:
@@ -195,17 +163,18 @@ def _declarations(widths: set[int]) -> list[str]:
     return [*lines, '!0 = !{!"branch_weights", i32 1, i32 100000}', "!1 = !{}"]
 
 
-def _rows(name: str, lanes: int, block: int, into_rows: bool) -> str:
-    """Moves `width` numbers of each of `count` samples between rows of memory and, from `column` on, lanes.
+def _rows(name: str, lanes: int, into_rows: bool) -> str:
+    """Moves `width` numbers of each sample of a block between rows of memory and, from `column` on, lanes.
 
     Samples beyond the last of the batch are read as the last, and not written.
     """
     source, target = ("%at", "%row.k") if into_rows else ("%row.k", "%at")
     write = "  br i1 %beyond, label %after, label %move" if into_rows else "  br label %move"
     return f"""define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %column, i64 %width,
-    i64 %first, i64 %count, i64 %last) {{
+    i64 %first, i64 %last) {{
 entry:
   %some = icmp ne i64 %width, 0
+  %c.o = mul i64 %column, {8 * lanes}
   br i1 %some, label %sample, label %done
 sample:
   %j = phi i64 [ 0, %entry ], [ %j1, %after ]
@@ -214,13 +183,8 @@ sample:
   %own = select i1 %beyond, i64 %last, i64 %s
   %far = mul i64 %own, %stride
   %row = getelementptr i8, ptr %memory, i64 %far
-  %b = udiv i64 %j, {lanes}
-  %lane = urem i64 %j, {lanes}
-  %b.o = mul i64 %b, {block}
-  %c.o = mul i64 %column, {8 * lanes}
-  %l.o = shl i64 %lane, 3
-  %bc.o = add i64 %b.o, %c.o
-  %o = add i64 %bc.o, %l.o
+  %l.o = shl i64 %j, 3
+  %o = add i64 %c.o, %l.o
   %place = getelementptr i8, ptr %lanes, i64 %o
 {write}
 move:
@@ -235,7 +199,7 @@ move:
   br i1 %more, label %move, label %after
 after:
   %j1 = add i64 %j, 1
-  %left = icmp ult i64 %j1, %count
+  %left = icmp ult i64 %j1, {lanes}
   br i1 %left, label %sample, label %done
 done:
   ret void
@@ -243,45 +207,30 @@ done:
 """
 
 
-def _each_step(layout: Layout, block: int) -> list[str]:
+def _each_step(layout: Layout) -> list[str]:
     """`@hold` and `@record`, which move rows at every step: blocks of eight full lanes are transposed in registers."""
-    held = _blocks("hold", "take", layout, block, layout.n_state + 2, layout.n_held)
-    recorded = _blocks("record", "give", layout, block, 0, layout.n_recorded)
-    return [held, recorded]
+    held = _block("hold", "take", layout.lanes, layout.n_state + 2, layout.n_held)
+    return [held, _block("record", "give", layout.lanes, 0, layout.n_recorded)]
 
 
-def _blocks(name: str, slow: str, layout: Layout, block: int, column: int, width: int) -> str:
-    lanes = layout.lanes
-    head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %blocks, i64 %last) {{"
+def _block(name: str, slow: str, lanes: int, column: int, width: int) -> str:
+    head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %last) {{"
     if width == 0:
         return f"{head}\n  ret void\n}}\n"
     quick = lanes == 8
     return f"""{transpose_function(f"{name}.rows", width, into_rows=slow == "give") if quick else ""}{head}
 entry:
-  br label %block
-block:
-  %b = phi i64 [ 0, %entry ], [ %b1, %after ]
-  %own = mul i64 %b, {lanes}
-  %s = add i64 %first, %own
-  %end = add i64 %s, {lanes - 1}
+  %end = add i64 %first, {lanes - 1}
   %short = icmp ugt i64 %end, %last
-  %b.o = mul i64 %b, {block}
-  %lanes.b = getelementptr i8, ptr %lanes, i64 %b.o
   br i1 {"%short" if quick else "true"}, label %slow, label %quick
 quick:
-  %far = mul i64 %s, %stride
+  %far = mul i64 %first, %stride
   %row = getelementptr i8, ptr %memory, i64 %far
-  %columns = getelementptr i8, ptr %lanes.b, i64 {8 * lanes * column}
+  %columns = getelementptr i8, ptr %lanes, i64 {8 * lanes * column}
 {f"  call void @{name}.rows(ptr %row, i64 %stride, ptr %columns)" if quick else ""}
-  br label %after
+  ret void
 slow:
-  call void @{slow}(ptr %memory, i64 %stride, ptr %lanes.b, i64 {column}, i64 {width}, i64 %s, i64 {lanes}, i64 %last)
-  br label %after
-after:
-  %b1 = add i64 %b, 1
-  %more = icmp ult i64 %b1, %blocks
-  br i1 %more, label %block, label %done
-done:
+  call void @{slow}(ptr %memory, i64 %stride, ptr %lanes, i64 {column}, i64 {width}, i64 %first, i64 %last)
   ret void
 }}
 """
@@ -296,20 +245,20 @@ def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
     return lines
 
 
-def _programs(calls: list[int]) -> list[str]:
+def _programs(lanes: int, calls: list[int]) -> list[str]:
     """The functions of a step one after another, each after its arguments, and the new state."""
     lines = []
     for k, f in enumerate(calls):
         lines += [
-            f"  call void @run.a{k}(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
-            f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to, i64 %count)",
-            f"  call void @run.f{f}(ptr %to, ptr %back, ptr %work, ptr %env, i64 %count)",
-            f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back, i64 %count)",
+            f"  call void @core{lanes}.a{k}(ptr %a6, ptr %out, ptr %work, ptr %env)",
+            f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to)",
+            f"  call void @core{lanes}.f{f}(ptr %to, ptr %back, ptr %work, ptr %env)",
+            f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back)",
         ]
     return [
         *lines,
-        "  call void @run.last(ptr %a6, ptr %out, ptr %work, ptr %env, i64 %count)",
-        "  call void @advance(ptr %a6, ptr %out, ptr %to, i64 %count)",
+        f"  call void @core{lanes}.last(ptr %a6, ptr %out, ptr %work, ptr %env)",
+        "  call void @advance(ptr %a6, ptr %out, ptr %to)",
     ]
 
 
@@ -320,9 +269,9 @@ def _memory(sizes: list[int]) -> list[str]:
 
 
 def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
-    """Groups of blocks one after another, each through all its steps."""
-    n, held, parameters, _, lanes, group, _ = layout
-    samples = "i64 %first, i64 %count.s, i64 %last"
+    """Blocks one after another, each through all its steps."""
+    n, held, parameters, _, lanes, _ = layout
+    samples = "i64 %first, i64 %last"
     return "\n".join(
         [
             "define void @loop(ptr %args, ptr %sizes, ptr %strides, ptr %env) {",
@@ -338,23 +287,19 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
             "  %last = sub i64 %n0, 1",
             f"  %up = add i64 %last, {lanes}",
             f"  %blocks = udiv i64 %up, {lanes}",
-            "  br label %group",
-            "group:",
-            "  %g = phi i64 [ 0, %entry ], [ %g1, %group_done ]",
-            "  %left = sub i64 %blocks, %g",
-            f"  %short = icmp ult i64 %left, {group}",
-            f"  %count = select i1 %short, i64 %left, i64 {group}",
-            f"  %first = mul i64 %g, {lanes}",
-            f"  %count.s = mul i64 %count, {lanes}",
+            "  br label %block",
+            "block:",
+            "  %b = phi i64 [ 0, %entry ], [ %b1, %block_done ]",
+            f"  %first = mul i64 %b, {lanes}",
             f"  call void @take(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @take(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, calls),
-            "group_done:",
+            *_one_step(n, samples, lanes, calls),
+            "block_done:",
             f"  call void @give(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
-            "  %g1 = add i64 %g, %count",
-            "  %g.more = icmp ult i64 %g1, %blocks",
-            "  br i1 %g.more, label %group, label %end",
+            "  %b1 = add i64 %b, 1",
+            "  %b.more = icmp ult i64 %b1, %blocks",
+            "  br i1 %b.more, label %block, label %end",
             "end:",
             "  ret void",
             "}",
@@ -362,12 +307,12 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
     )
 
 
-def _one_step(n: int, samples: str, calls: list[int]) -> list[str]:
+def _one_step(n: int, samples: str, lanes: int, calls: list[int]) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
     return [
         "step:",
-        "  %k = phi i64 [ 0, %group ], [ %k1, %step_done ]",
-        "  %r = phi i64 [ 0, %group ], [ %r1, %step_done ]",
+        "  %k = phi i64 [ 0, %block ], [ %k1, %step_done ]",
+        "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
         "  %number = add i64 %n2, %k",
         "  %number.x = uitofp i64 %number to double",
         "  %t = call double @llvm.fma.f64(double %number.x, double %dt, double %t0)",
@@ -375,8 +320,8 @@ def _one_step(n: int, samples: str, calls: list[int]) -> list[str]:
         f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
         "  %held.o = mul i64 %k, %s5",
         "  %held = getelementptr i8, ptr %a1, i64 %held.o",
-        "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %count, i64 %last)",
-        *_programs(calls),
+        "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
+        *_programs(lanes, calls),
         "  %next = add i64 %number, 1",
         "  %phase = urem i64 %next, %n3",
         "  %due = icmp eq i64 %phase, 0",
@@ -384,12 +329,12 @@ def _one_step(n: int, samples: str, calls: list[int]) -> list[str]:
         "record:",
         "  %rec.o = mul i64 %r, %s6",
         "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
-        "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %count, i64 %last)",
+        "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %last)",
         "  br label %step_done",
         "step_done:",
         "  %r.up = zext i1 %due to i64",
         "  %r1 = add i64 %r, %r.up",
         "  %k1 = add i64 %k, 1",
         "  %k.more = icmp ult i64 %k1, %n1",
-        "  br i1 %k.more, label %step, label %group_done",
+        "  br i1 %k.more, label %step, label %block_done",
     ]

@@ -121,7 +121,7 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
             text, layout = rollout.render(step, layout)
-            stored = {"group": layout.group, "scratch": layout.scratch}, machine.compile_object(text)
+            stored = {"scratch": layout.scratch}, machine.compile_object(text)
         default_cache().put(key, _pack(*stored))
     facts, data = stored
     loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
