@@ -408,9 +408,9 @@ class Robot(DerivativeMethods, ConstraintMethods):
         straight-line code for this one robot, or "rolled", code that keeps its loops over the links and does not grow with
         their number; "auto" rolls what is long. `free` names parameters (docs/parameters.md) that the kernel takes as
         inputs after the others, each with batch axes of its own. `packed=True` gives each number of the result that varies
-        once, in a row: `unpack` of the kernel makes the full array, its `layout` says what is where. `regroup=False` leaves
-        inertias and frames as the file has them, for comparison. A kernel is compiled once and kept, in this process and
-        on disk.
+        once, in the order in which they are computed: `unpack` of the kernel makes the full array, its `layout` says what
+        is where. `regroup=False` leaves inertias and frames as the file has them, for comparison. A kernel is compiled
+        once and kept, in this process and on disk.
         """
         free = (free,) if isinstance(free, str) else tuple(free)
         chosen = None if prescribed is None else self.model.freedoms(prescribed)

@@ -25,6 +25,7 @@ from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
 from qddot.compiler.order import best_order
+from qddot.compiler.packing import layout_of, with_layout
 from qddot.compiler.program import straight_line
 from qddot.functions import FUNCTIONS
 from qddot.joints import Prismatic
@@ -311,18 +312,50 @@ def test_long_results_are_written_past_the_caches(monkeypatch, size):
             assert (memory[-3:] == 7.0).all()
 
 
+@pytest.mark.skipif(not machine.has_avx512(), reason="other processors write results when all is computed")
+@pytest.mark.parametrize("past", [True, False])
+@pytest.mark.parametrize("size", [36, 40, 44, 100, 104])
+def test_packed_results_are_written_between_the_operations(monkeypatch, size, past):
+    """Rows that begin anywhere in a line of memory, batches of any size, gaps between rows, and what is around them."""
+    monkeypatch.setattr(loop, "STREAM", 0 if past else 10**12)
+
+    def numbers(x):
+        on_the_way = [x[0] * (k + 0.5) + x[1] for k in range(size - 5)]
+        return np.array([*on_the_way, x[1], scalars.sin(x[0]), scalars.cos(x[0]), 0.0 * x[0], 0.0 * x[0]], dtype=object)
+
+    kernel, program = compiled(numbers, [2], (size,))
+    assert "@next_tile" in llvm.render(program, [(2,)], [(size,)], 8, avx512=True)
+    x = np.random.default_rng(0).standard_normal((43, 2))
+    alone = np.stack([kernel(one) for one in x])  # by the code for one state
+    for n in (1, 7, 8, 9, 16, 43):
+        for gap in (0, 1, 4):
+            for first in range(9):
+                memory = np.full(first + n * (size + gap) + 17, 7.0)
+                rows = memory[first : first + n * (size + gap)].reshape(n, size + gap)
+                kernel(x[:n], out=rows[:, :size])
+                assert np.array_equal(rows[:, :size], alone[:n])
+                assert (memory[:first] == 7.0).all()
+                assert (rows[:, size:] == 7.0).all()
+                assert (memory[-17:] == 7.0).all()
+    wide = np.full((43, size, 2), 7.0)
+    kernel(x, out=wide[..., 1])
+    assert np.array_equal(wide[..., 1], alone)
+    assert (wide[..., 0] == 7.0).all()
+
+
 def _strided(rows, shape):
     inner = np.empty(shape[1:]).strides
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["forward_dynamics", "mass_matrix", "forward_dynamics_derivatives"])
-def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states, name):
+def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, robot, states, name, packed):
     """One state fills a block then, and what is left of a batch a last one; the bits are the same."""
-    expected = robot.kernel(name)(*states[: len(robot.kernel(name).inputs)])
+    expected = robot.kernel(name, packed=packed)(*states[: len(robot.kernel(name).inputs)])
     monkeypatch.setattr(llvm, "ALONE", 1)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
-    long = kernels.build(robot.model, name)
+    long = kernels.build(robot.model, name, packed=packed)
     assert long.one_state is None
     x = states[: len(long.inputs)]
     for n in (1, 3, 8, 11, 100):
@@ -628,12 +661,71 @@ def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
     assert np.array_equal(places, places.T)
     legs = [slice(6 + 3 * leg, 9 + 3 * leg) for leg in range(4)]
     assert all((places[a, b] == -1).all() for a in legs for b in legs if a != b)
-    varying = [places[i, j] for i in range(18) for j in range(i, 18) if places[i, j] >= 0]
-    first_seen = list(dict.fromkeys(varying))
-    assert first_seen == list(range(k.layout.size))  # in the order of the rows
-    assert k.layout.size <= 21 + 4 * (18 + 6)
+    varying = {places[i, j] for i in range(18) for j in range(i, 18) if places[i, j] >= 0}
+    assert varying == set(range(len(varying)))
+    assert len(varying) <= 21 + 4 * (18 + 6)
+    assert k.layout.size == -(-len(varying) // 4) * 4  # rows of so many numbers begin in few places of a line
     m = qddot.load("quadruped").mass_matrix(qddot.load("quadruped").neutral())
     assert k.layout.constants[3, 3] == pytest.approx(m[3, 3], rel=1e-12)  # the mass, which is the same for all states
+
+
+@pytest.mark.parametrize(("source", "name"), [("quadruped", "mass_matrix"), ("scara", "forward_kinematics")])
+def test_packed_numbers_are_in_the_order_in_which_they_are_computed(source, name):
+    """Inputs, and sines and cosines of inputs, come last."""
+    model = qddot.load(source).model
+    program = best_order(functions.cheapest(model, name, "auto").line)
+    layout = layout_of(program, FUNCTIONS[name].output(model))
+    numbers = with_layout(program, layout).outputs
+    graph, varying = program.graph, 1 + layout.places.max()
+    ready = [graph.ops[n] == "input" or (graph.ops[n], graph.ops[graph.args[n][0]]) in WAVES for n in numbers[:varying]]
+    assert ready == sorted(ready)
+    when = [program.body.index(n) for n, r in zip(numbers, ready, strict=False) if not r]
+    assert when == sorted(when)
+    assert len(set(numbers[:varying])) == varying
+    assert all(graph.args[n] == (0.0,) for n in numbers[varying:])
+    if source == "scara":
+        assert any(ready)
+        assert not all(ready)
+
+
+WAVES = [("sin", "input"), ("cos", "input")]
+
+
+@pytest.mark.parametrize("options", [{"lanes": 1}, {"lanes": 4}, {"lanes": 8}, {"dtype": "float32"}])
+@pytest.mark.parametrize("name", ["mass_matrix", "inverse_dynamics_derivatives"])
+def test_packed_results_of_any_lanes_and_type(name, options):
+    robot = qddot.load("quadruped")
+    q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(21)), strict=True))
+    x = (q, v, v)[: len(FUNCTIONS[name].inputs)]
+    packed = robot.kernel(name, packed=True, **options)
+    result = packed(*x)
+    assert np.array_equal(packed.unpack(result), robot.kernel(name, **options)(*x))
+    assert packed.layout.size % 4 == 0
+    assert (result[:, 1 + packed.layout.places.max() :] == 0.0).all()
+
+
+def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path):
+    """Around the length above which results are written past the caches, for one thread and for two."""
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    robot = qddot.load("quadruped")
+    packed = kernels.build(robot.model, "mass_matrix", packed=True)
+    most = loop.STREAM // (8 * packed.layout.size)
+    q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
+    full = robot.kernel("mass_matrix")(q[:50])
+    before = qddot.get_num_threads()
+    try:
+        for threads in (1, 2):
+            qddot.set_num_threads(threads)
+            for n in (most, most + 1, most + 8, len(q)):
+                assert np.array_equal(packed.unpack(packed(q[:n])), full[np.arange(n) % 50])
+    finally:
+        qddot.set_num_threads(before)
+    again = kernels.build(robot.model, "mass_matrix", packed=True)
+    assert again.info.cached
+    assert again.layout.size == packed.layout.size
+    assert np.array_equal(again.layout.places, packed.layout.places)
+    assert np.array_equal(again.layout.constants, packed.layout.constants)
+    assert np.array_equal(again(q[:50]), packed(q[:50]))
 
 
 def test_wrong_use_of_packed_results_is_explained():

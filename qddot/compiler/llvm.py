@@ -14,13 +14,14 @@ from struct import pack, unpack
 from qddot.compiler import call, llvm_rolled, sincos
 from qddot.compiler.loop import lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
+from qddot.compiler.packing import SHORT, WHOLE
 from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
+from qddot.compiler.tiles import tile_call
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
-SHORT = 32  # numbers of a result up to which each has a column of its own
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
 
 TOGETHER = 8  # angles of one state whose sines and cosines are computed side by side
@@ -42,6 +43,7 @@ class _Core:
     functions: list[str] = field(default_factory=list)
     places: list[int] | None = None  # the column of each output, where some share one
     together: int = 1  # angles whose sines and cosines are computed at once
+    stream: bool = False  # whether long results are written past the caches
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -51,6 +53,8 @@ class _Core:
         self.align = (8 if self.T == "double" else 4) * self.lanes
         self.bits = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
         self.asked = [i for i, n in enumerate(self.ahead) if n]
+        self.tiles: dict[int, list[int]] = {}  # the tiles of the result to write after which node; at the end: -1
+        self.tiled = False  # whether there are any; the core has the argument %lines for them
 
     def const(self, x: float) -> str:
         if self.T == "float":
@@ -84,7 +88,8 @@ class _Core:
         length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
         chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
         self.slots = self._crossing(chunks, ready)
-        self.places = _places(program) if self.lanes > 1 else None
+        self._cut_into_tiles(program, code)
+        self.places = list(range(len(program.outputs))) if self.tiled else _places(program) if self.lanes > 1 else None
         self.homes: dict[int, set[int]] = {}  # the columns of each output
         for j, n in enumerate(program.outputs):
             self.homes.setdefault(n, set()).add(j if self.places is None else self.places[j])
@@ -97,6 +102,16 @@ class _Core:
             self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
         self.functions.append(self._driver(len(chunks)))
         self.scratch = self.waves + self.passed
+
+    def _cut_into_tiles(self, program: Program, code: list[int]) -> None:
+        """Which eight numbers of a packed result are written when: after the last of them, as they come in order."""
+        numbers, when = program.outputs, {n: k for k, n in enumerate(code)}
+        order = [when.get(n, len(code)) for n in numbers]
+        packed = len(numbers) > SHORT and len(numbers) % WHOLE == 0 and len(numbers) - len(set(numbers)) < WHOLE
+        self.tiled = self.stream and packed and order == sorted(order)
+        for t in range(len(numbers) // 8 if self.tiled else 0):
+            node = numbers[8 * t + 7]
+            self.tiles.setdefault(node if node in when else -1, []).append(t)
 
     def _crossing(self, chunks: list[list[int]], ready: set[int]) -> dict[int, int]:
         """Where values stand that one function computes and another one uses.
@@ -182,13 +197,17 @@ class _Core:
                 lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
                 lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
             keep(n)
+            for t in self.tiles.get(n, ()):
+                lines += tile_call(t)
         if last:  # outputs that are inputs, constants, sines or cosines
             for n in self.homes:
                 if graph.ops[n] in LEAVES or n in ready:
                     keep(n)
+            for t in self.tiles.get(-1, ()):
+                lines += tile_call(t)
         body = "\n".join(lines)
         pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
-        pointers += "".join(f", ptr %ahead{i}" for i in self.asked)
+        pointers += "".join(f", ptr %ahead{i}" for i in self.asked) + (", ptr %lines" if self.tiled else "")
         return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
     def operation(self, n: int, op: str, args: list[str]) -> list[str]:
@@ -238,7 +257,7 @@ class _Core:
         lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {self.waves}"]
         if n_angles:
             lines += self._angles() if self.together == 1 else self._angles_together()
-        ahead = "".join(f", ptr %ahead{i}" for i in self.asked)
+        ahead = "".join(f", ptr %ahead{i}" for i in self.asked) + (", ptr %lines" if self.tiled else "")
         for k in range(chunks):
             lines.append(f"  call void @chunk{L}_{k}(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{ahead})")
         body = "\n".join(lines)
@@ -336,19 +355,20 @@ def render(
     widths = [lanes, 1] if lanes > 1 and alone else [lanes]
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
-    work, places, zero = 0, None, None
+    work, places, zero, tiled = 0, None, None, False
+    stream = avx512 and lanes == 8 and T == "double"
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
-        core = _Core(program, width, dtype, lines_ahead(inputs, width, T))
+        core = _Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1)
         core.render()
         if core.places is not None:
-            places, zero = core.places, core.zero
+            places, zero, tiled = core.places, core.zero, core.tiled
         work = max(work, width * core.scratch)
         waves |= {width, core.together}
         text.append(sincos.arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, avx512, alone))
+    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream and places is not None, tiled, alone))
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     for width in sorted(waves):

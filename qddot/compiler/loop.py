@@ -13,6 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.rows import Shape, copy_function, shared_rows_function, streamed_rows_function, transpose_function
+from qddot.compiler.tiles import CONTEXT, tile_functions
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
@@ -39,7 +40,8 @@ def numpy_loop(
     x86: bool,
     places: list[int] | None = None,
     zero: int | None = None,
-    avx512: bool = False,
+    stream: bool = False,
+    tiled: bool = False,
     alone: bool = True,
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
@@ -47,10 +49,10 @@ def numpy_loop(
     Without `alone` there is no `@core1`, and what is left of a batch is a block that its last state fills up.
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
-    of the result is, where they are not all apart; `zero` is the column of zeros.
+    of the result is, where they are not all apart; `zero` is the column of zeros. With `stream` long results are written
+    past the caches; with `tiled` the core writes all results itself, where rows follow each other.
     """
     size = 8 if T == "double" else 4
-    stream = avx512 and lanes == 8 and T == "double" and places is not None
     text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
     for i, shape in enumerate(inputs):
         text.append(copy_function(f"read{i}", shape, T, into_rows=False))
@@ -65,7 +67,9 @@ def numpy_loop(
                 text.append(transpose_function(f"rows{i}", prod(shape), into_rows=True))
             else:
                 text.append(shared_rows_function(f"rows{i}", places, zero))
-                if stream:
+                if tiled:
+                    text.append(tile_functions(prod(shape)))
+                elif stream:
                     text.append(streamed_rows_function(f"stream{i}", places, zero))
     if not alone:
         for i, shape in enumerate(inputs):
@@ -74,7 +78,7 @@ def numpy_loop(
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, alone))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone))
     return "\n".join(text)
 
 
@@ -113,6 +117,7 @@ def _loop(
     x86: bool,
     columns: int,
     stream: bool,
+    tiled: bool,
     alone: bool,
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
@@ -149,7 +154,8 @@ def _loop(
     if stream:
         head.append(f"  %stream.n = icmp ugt i64 %n, {STREAM // (size * n_out)}")
         head.append(f"  %stream.s = icmp eq i64 %s{len(inputs)}, {size * n_out}")  # rows that follow each other
-        head.append("  %stream = and i1 %stream.n, %stream.s")
+        head.append(f"  %follow = and i1 %stream.s, {flag}")
+        head.append("  %stream = and i1 %stream.n, %follow")
 
     def copies(width: int, base: str, r: str, plain: bool = False) -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns."""
@@ -179,15 +185,19 @@ def _loop(
             column += prod(shape)
         return reads, writes
 
-    n_columns = max(n_out, columns * lanes)
+    n_columns = max(n_out, (columns + 8 * tiled) * lanes)
     take, give_back = _scratch(n_in * lanes * size, n_columns * size, work * size)
-    lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *take, "entry:", *head]
+    context = (f"  %context = alloca [{CONTEXT} x i8], align 64",) if tiled else ()
+    lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *context, *take, "entry:", *head]
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, size, flag, copies, columns, stream)
+        lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, tiled)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
-    lines += _one_by_one(inputs, outputs, size, flag, copies) if alone else _last_block(inputs, lanes, T, flag, copies)
+    if alone:
+        lines += _one_by_one(inputs, outputs, size, flag, copies)
+    else:
+        lines += _last_block(inputs, lanes, T, flag, copies, tiled)
     lines += [
         "end:",
         *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
@@ -223,9 +233,9 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
     ]
 
 
-def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies) -> list[str]:
+def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies, tiled: bool) -> list[str]:
     """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
-    ahead = "".join(", ptr %in" for n in lines_ahead(inputs, lanes, T) if n)
+    ahead = "".join(", ptr %in" for n in lines_ahead(inputs, lanes, T) if n) + (", ptr null" if tiled else "")
 
     def each_lane(t: str, move: Callable[[bool], list[str]], before: str, count: str, after: str) -> list[str]:
         """`move`, of entries that lie side by side or not, for every lane."""
@@ -387,38 +397,64 @@ def _blocks(
     outputs: list[Shape],
     lanes: int,
     T: str,
-    size: int,
     flag: str,
     copies: _Copies,
-    columns: int,
     stream: bool,
+    tiled: bool,
 ) -> list[str]:
     """The loop over full blocks of lanes; afterwards %done states are finished."""
     fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
     if stream:
-        fast = fast[0], _streamed_moves(len(inputs), fast[1])
+        fast = fast[0], _streamed_moves(len(inputs), fast[1], tiled)
     reads = _Moves("r", fast[0], copies(lanes, "%first", "%r.lane")[0])
     writes = _Moves("w", fast[1], copies(lanes, "%first", "%w.lane")[1])
     return [
         f"  %full = udiv i64 %n, {lanes}",
         f"  %whole = mul i64 %full, {lanes}",
         "  %any_block = icmp ugt i64 %full, 0",
-        "  br i1 %any_block, label %block, label %tail",
+        "  br i1 %any_block, label %begin, label %tail",
+        "begin:",
+        *(_begin_tiles(len(inputs)) if tiled else ()),
+        "  br label %block",
         "block:",
-        "  %b = phi i64 [ 0, %entry ], [ %b.next, %w.moved ]",
+        f"  %b = phi i64 [ 0, %{'tiles' if tiled else 'begin'} ], [ %b.next, %w.moved ]",
         "  %b.next = add i64 %b, 1",
         f"  %first = mul i64 %b, {lanes}",
         *_move(reads, lanes, flag),
-        *_compute(lines_ahead(inputs, lanes, T), lanes),
+        *_compute(lines_ahead(inputs, lanes, T), lanes, tiled),
         *_move(writes, lanes, flag),
         "  %b.more = icmp ult i64 %b.next, %full",
-        "  br i1 %b.more, label %block, label %tail",
+        "  br i1 %b.more, label %block, label %last",
+        "last:",
+        *(_END_TILES if tiled else ()),
+        "  br label %tail",
         "tail:",
-        "  %done = phi i64 [ 0, %entry ], [ %whole, %w.moved ]",
+        f"  %done = phi i64 [ 0, %entry ], [ %whole, %{'ended' if tiled else 'last'} ]",
     ]
 
 
-def _compute(ahead: list[int], lanes: int) -> list[str]:
+def _begin_tiles(i: int) -> list[str]:
+    """The context of a result that is written tile by tile, and null where it is written as usual."""
+    return [
+        "  %lines = select i1 %follow, ptr %context, ptr null",
+        "  br i1 %follow, label %contexts, label %tiles",
+        "contexts:",
+        f"  call void @begin_tiles(ptr %context, ptr %a{i}, i1 %stream)",
+        "  br label %tiles",
+        "tiles:",
+    ]
+
+
+_END_TILES = (
+    "  br i1 %follow, label %ends, label %ended",
+    "ends:",
+    "  call void @end_tiles(ptr %context)",
+    "  br label %ended",
+    "ended:",
+)
+
+
+def _compute(ahead: list[int], lanes: int, tiled: bool) -> list[str]:
     """Calls the core, and tells it where the next rows of wide inputs begin; memory at hand where all are the same."""
     lines, more = list[str](), ""
     for i, n in enumerate(ahead):
@@ -431,6 +467,7 @@ def _compute(ahead: list[int], lanes: int) -> list[str]:
                 f"  %ahead{i} = select i1 %ahead.none{i}, ptr %in, ptr %ahead.rows{i}",
             ]
             more += f", ptr %ahead{i}"
+    more += ", ptr %lines" if tiled else ""
     return [*lines, f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env{more})"]
 
 
@@ -469,14 +506,14 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
     return lines
 
 
-def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
-    """The result of one block past the caches, where the whole result is long."""
+def _streamed_moves(i: int, otherwise: list[str], tiled: bool) -> list[str]:
+    """The result of one block past the caches, where the whole result is long; of tiles what the core has not written."""
     return [
-        "  br i1 %stream, label %w.stream, label %w.usual",
+        f"  br i1 %{'follow' if tiled else 'stream'}, label %w.stream, label %w.usual",
         "w.stream:",
         f"  %w.sf = mul i64 %first, %s{i}",
         f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
-        "  call void @stream0(ptr %w.sr, ptr %out)",
+        f"  call void {'@ends_of_rows(ptr %context' if tiled else '@stream0(ptr %w.sr'}, ptr %out)",
         "  br label %w.moved",
         "w.usual:",
         *otherwise,

@@ -138,7 +138,7 @@ def shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
     return f"{_table(name, rows)}{head} {{\n{body}\n  ret void\n}}\n"
 
 
-_COUNT = ", ".join(f"i64 {k}" for k in range(8))
+COUNT = ", ".join(f"i64 {k}" for k in range(8))
 
 
 def streamed_rows_function(name: str, places: list[int], zero: int | None) -> str:
@@ -163,12 +163,12 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
             f"  %own{r} = sub i64 8, %other{r}",  # numbers of its first line that are this row's
             f"  %own.e{r} = insertelement <8 x i64> poison, i64 %own{r}, i32 0",
             f"  %own.v{r} = shufflevector <8 x i64> %own.e{r}, <8 x i64> poison, <8 x i32> zeroinitializer",
-            f"  %pick{r} = add <8 x i64> %own.v{r}, <{_COUNT}>",
+            f"  %pick{r} = add <8 x i64> %own.v{r}, <{COUNT}>",
         ]
     _square(lines, "b", [str(c) for c in places[:8]])
     lines += ["  %fits = icmp eq i64 %byte0, 0", "  br i1 %fits, label %begin, label %shared", "begin:"]
-    lines += [_streamed("%b.r0", "%line0"), "  br label %first", "shared:"]
-    lines += [f"  %head = icmp ult <8 x i64> <{_COUNT}>, %own.v0", _masked_store("%b.r0", "%row0", "%head")]
+    lines += [streamed("%b.r0", "%line0"), "  br label %first", "shared:"]
+    lines += [f"  %head = icmp ult <8 x i64> <{COUNT}>, %own.v0", masked_store("%b.r0", "%row0", "%head")]
     lines += ["  br label %first", "first:"]
     lines += ["  br label %tile", "tile:", "  %t = phi i64 [ 1, %first ], [ %next, %whole ]"]
     lines += [f"  %old{r} = phi <8 x double> [ %b.r{r}, %first ], [ %new{r}, %whole ]" for r in range(8)]
@@ -182,7 +182,7 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
     lines.append("  %line = shl i64 %t, 6")
     for r in range(8):
         lines.append(f"  %at{r} = getelementptr i8, ptr %line{r}, i64 %line")
-        lines += [_picked(f"put{r}", f"%old{r}", f"%pick{r}", f"%new{r}"), _streamed(f"%put{r}", f"%at{r}")]
+        lines += [picked(f"put{r}", f"%old{r}", f"%pick{r}", f"%new{r}"), streamed(f"%put{r}", f"%at{r}")]
     lines += ["  %next = add i64 %t, 1", f"  %more = icmp ult i64 %next, {tiles}"]
     lines += ["  br i1 %more, label %tile, label %last", "last:"]
     _ends_of_rows(lines, places, tiles, rest)
@@ -202,45 +202,47 @@ def _ends_of_rows(lines: list[str], places: list[int], tiles: int, rest: int) ->
     later = ", ".join(str((8 - rest + k) % 8) for k in range(8))
     for r in range(8):
         beginning = f"h.r{(r + 1) % 8}"  # of the row after the last nothing is written
-        _shuffle(lines, f"e1.{r}", f"e.r{r}", beginning, after)
-        _shuffle(lines, f"e2.{r}", beginning, beginning, later)
+        shuffle(lines, f"e1.{r}", f"e.r{r}", beginning, after)
+        shuffle(lines, f"e2.{r}", beginning, beginning, later)
         lines += [
-            _picked(f"end{r}", f"%new{r}", f"%pick{r}", f"%e1.{r}"),
-            _picked(f"over{r}", f"%e1.{r}", f"%pick{r}", f"%e2.{r}"),
+            picked(f"end{r}", f"%new{r}", f"%pick{r}", f"%e1.{r}"),
+            picked(f"over{r}", f"%e1.{r}", f"%pick{r}", f"%e2.{r}"),
             f"  %end{r}.p = getelementptr i8, ptr %line{r}, i64 {64 * tiles}",
             f"  %over{r}.p = getelementptr i8, ptr %line{r}, i64 {64 * tiles + 64}",
             f"  %two{r} = icmp ule i64 %own{r}, {rest}",
         ]
     for r in range(7):
-        lines += [_streamed(f"%end{r}", f"%end{r}.p"), f"  br i1 %two{r}, label %two.{r}, label %one.{r}", f"two.{r}:"]
-        lines += [_streamed(f"%over{r}", f"%over{r}.p"), f"  br label %one.{r}", f"one.{r}:"]
+        lines += [streamed(f"%end{r}", f"%end{r}.p"), f"  br i1 %two{r}, label %two.{r}, label %one.{r}", f"two.{r}:"]
+        lines += [streamed(f"%over{r}", f"%over{r}.p"), f"  br label %one.{r}", f"one.{r}:"]
     lines += [
         f"  %left = sub i64 {8 + rest}, %own7",  # numbers of the last row that are in no line yet
         "  %left.e = insertelement <8 x i64> poison, i64 %left, i32 0",
         "  %left.v = shufflevector <8 x i64> %left.e, <8 x i64> poison, <8 x i32> zeroinitializer",
         "  br i1 %two7, label %two.7, label %one.7",
         "two.7:",
-        _streamed("%end7", "%end7.p"),
+        streamed("%end7", "%end7.p"),
         f"  %tail2 = icmp ult <8 x i64> <{', '.join(f'i64 {8 + k}' for k in range(8))}>, %left.v",
-        _masked_store("%over7", "%over7.p", "%tail2"),
+        masked_store("%over7", "%over7.p", "%tail2"),
         "  ret void",
         "one.7:",
-        f"  %tail1 = icmp ult <8 x i64> <{_COUNT}>, %left.v",
-        _masked_store("%end7", "%end7.p", "%tail1"),
+        f"  %tail1 = icmp ult <8 x i64> <{COUNT}>, %left.v",
+        masked_store("%end7", "%end7.p", "%tail1"),
     ]
 
 
-def _picked(name: str, a: str, which: str, b: str) -> str:
+def picked(name: str, a: str, which: str, b: str) -> str:
     """Eight of the sixteen numbers of two vectors."""
     intrinsic = "@llvm.x86.avx512.vpermi2var.pd.512"
     return f"  %{name} = call <8 x double> {intrinsic}(<8 x double> {a}, <8 x i64> {which}, <8 x double> {b})"
 
 
-def _streamed(value: str, place: str) -> str:
+def streamed(value: str, place: str) -> str:
+    """Writes a line of memory past the caches."""
     return f"  store <8 x double> {value}, ptr {place}, align 64, !nontemporal !2"
 
 
-def _masked_store(value: str, place: str, mask: str) -> str:
+def masked_store(value: str, place: str, mask: str) -> str:
+    """Writes some of eight numbers."""
     return f"  call void @llvm.masked.store.v8f64.p0(<8 x double> {value}, ptr align 8 {place}, <8 x i1> {mask})"
 
 
@@ -251,24 +253,25 @@ def _square(lines: list[str], t: str, columns: list[str]) -> None:
             for c in (k, k + 4):
                 lines.append(f"  %{t}.q{half}{c} = getelementptr <8 x double>, ptr %cols, i64 {columns[c]}, i64 {half}")
                 lines.append(f"  %{t}.h{half}{c} = load <4 x double>, ptr %{t}.q{half}{c}, align 32")
-            _shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{k}", f"{t}.h{half}{k + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+            shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{k}", f"{t}.h{half}{k + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
     for half in (0, 4):
         for k, (a, b) in enumerate(((0, 1), (2, 3))):
-            _shuffle(lines, f"{t}.lo{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", _LOW)
-            _shuffle(lines, f"{t}.hi{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", _HIGH)
+            shuffle(lines, f"{t}.lo{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", LOW)
+            shuffle(lines, f"{t}.hi{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", HIGH)
         for r, (side, mask) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
-            _shuffle(lines, f"{t}.r{half + r}", f"{t}.{side}{half}0", f"{t}.{side}{half}1", mask)
+            shuffle(lines, f"{t}.r{half + r}", f"{t}.{side}{half}0", f"{t}.{side}{half}1", mask)
 
 
 def _mask(width: int) -> str:
     return "<4 x i1> <" + ", ".join(f"i1 {int(k < width)}" for k in range(4)) + ">"
 
 
-_LOW, _HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
+LOW, HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
 _FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
 
 
-def _shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
+def shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
+    """Those numbers of two vectors that the mask counts."""
     numbers = ", ".join(f"i32 {m}" for m in mask.split(", "))
     count = len(mask.split(", "))
     lines.append(f"  %{out} = shufflevector <{n} x double> %{a}, <{n} x double> %{b}, <{count} x i32> <{numbers}>")
@@ -285,13 +288,13 @@ def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
                 f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
             )
     for r in range(4):
-        _shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+        shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
     for k, (a, b) in enumerate(((0, 1), (2, 3))):
-        _shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", _LOW)
-        _shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", _HIGH)
+        shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", LOW)
+        shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", HIGH)
     for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
         if c < width:
-            _shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+            shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
             lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
             lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
             lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
@@ -306,12 +309,12 @@ def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: lis
         else:
             lines.append(f"  %{t}.c{c} = select i1 true, <8 x double> zeroinitializer, <8 x double> zeroinitializer")
     for k, (a, b) in enumerate(((0, 1), (2, 3))):
-        _shuffle(lines, f"{t}.lo{k}", f"{t}.c{a}", f"{t}.c{b}", _LOW)
-        _shuffle(lines, f"{t}.hi{k}", f"{t}.c{a}", f"{t}.c{b}", _HIGH)
+        shuffle(lines, f"{t}.lo{k}", f"{t}.c{a}", f"{t}.c{b}", LOW)
+        shuffle(lines, f"{t}.hi{k}", f"{t}.c{a}", f"{t}.c{b}", HIGH)
     for r, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
-        _shuffle(lines, f"{t}.r{r}", f"{t}.{half}0", f"{t}.{half}1", mask_)
-        _shuffle(lines, f"{t}.l{r}", f"{t}.r{r}", f"{t}.r{r}", "0, 1, 2, 3")
-        _shuffle(lines, f"{t}.l{r + 4}", f"{t}.r{r}", f"{t}.r{r}", "4, 5, 6, 7")
+        shuffle(lines, f"{t}.r{r}", f"{t}.{half}0", f"{t}.{half}1", mask_)
+        shuffle(lines, f"{t}.l{r}", f"{t}.r{r}", f"{t}.r{r}", "0, 1, 2, 3")
+        shuffle(lines, f"{t}.l{r + 4}", f"{t}.r{r}", f"{t}.r{r}", "4, 5, 6, 7")
     for r in range(8):
         lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
         if width == 4:
