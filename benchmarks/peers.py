@@ -33,6 +33,7 @@ RATIOS = {
     "lanes / C++": (qddot_side.LANES, CPP),
     "lanes / C++ stored": (qddot_side.LANES, CPP_STORED),
     "packed / C++": (qddot_side.PACKED, CPP),
+    "packed one lane / C++": (qddot_side.PACKED_ONE, CPP),
     "lanes / MuJoCo": (qddot_side.LANES, ("MuJoCo C",)),
     "one call / pin": (qddot_side.CALL, (PYTHON,)),
 }
@@ -209,7 +210,8 @@ KERNEL_COLUMNS = (
 )
 # Heading, and the contestants of which the fastest is shown.
 COLUMNS = {
-    **{name: (name,) for name in (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.PACKED, qddot_side.THREADS, *CPP)},
+    **{name: (name,) for name in (qddot_side.ONE_LANE, qddot_side.LANES, qddot_side.PACKED, qddot_side.PACKED_ONE)},
+    **{name: (name,) for name in (qddot_side.THREADS, *CPP)},
     "Pinocchio C++ stored": CPP_STORED,
     **{name: (name,) for name in ("MuJoCo C", qddot_side.CALL, PYTHON)},
 }

@@ -21,7 +21,7 @@ from benchmarks.cases import Case
 from benchmarks.contest import Contestant, clocked, one_by_one
 
 ONE_LANE, LANES, THREADS, CALL = "qddot one lane", "qddot lanes", "qddot all threads", "qddot one call"
-PACKED = "qddot packed"
+PACKED, PACKED_ONE = "qddot packed", "qddot packed one lane"
 
 _KERNELS = {
     "rnea": "inverse_dynamics",
@@ -54,7 +54,11 @@ class Kernels:
         self.inputs = moving.get(self.lanes.names[-1], (case.q,))
         self.states = len(case.q)
         self.out = np.asarray(self.lanes(*self.inputs))
-        self.packed = case.robot.kernel(_KERNELS[function], packed=True) if function in _MATRICES else None
+        self.packed = {
+            name: case.robot.kernel(_KERNELS[function], packed=True, lanes=lanes)
+            for name, lanes in ((PACKED, None), (PACKED_ONE, 1))
+            if function in _MATRICES
+        }
 
     def contestants(self) -> Iterator[Contestant]:
         for name, kernel, threads in (
@@ -68,12 +72,12 @@ class Kernels:
                 _on_threads(threads, clocked(lambda kernel=kernel: kernel(*self.inputs, out=self.out))),
                 self.states,
             )
-        if self.packed is not None:
-            packed, out = self.packed, np.empty((self.states, *self.packed.output))
+        for name, packed in self.packed.items():
+            out = np.empty((self.states, *packed.output))
             yield Contestant(
-                PACKED,
-                lambda count: packed.unpack(packed(*self.inputs)[:count]),
-                _on_threads(1, clocked(lambda: packed(*self.inputs, out=out))),
+                name,
+                lambda count, packed=packed: packed.unpack(packed(*self.inputs)[:count]),
+                _on_threads(1, clocked(lambda packed=packed, out=out: packed(*self.inputs, out=out))),
                 self.states,
             )
         # rows are cut out beforehand: indexing an array costs as much as a small kernel; nobody keeps the results

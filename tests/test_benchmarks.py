@@ -59,7 +59,8 @@ def test_a_whole_run(robot, tmp_path, capsys):
     assert [row["function"] for row in record["rows"]] == list(cases.FUNCTIONS)
     for row in record["rows"]:
         assert f"| {robot} ({FREEDOMS[robot]}) | {cases.FUNCTIONS[row['function']]} |" in printed
-        packed = [qddot_side.PACKED] if row["function"] in ("crba", "minverse", "drnea", "daba") else []
+        matrices = row["function"] in ("crba", "minverse", "drnea", "daba")
+        packed = [qddot_side.PACKED, qddot_side.PACKED_ONE] if matrices else []
         names = [c["name"] for c in row["contestants"]]
         assert [x for x in names if x.startswith("qddot")] == [*QDDOT[:-1], *packed, QDDOT[-1]]
         assert {x for x in names if not x.startswith("qddot")} == {"Pinocchio from Python"}

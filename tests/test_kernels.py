@@ -20,7 +20,7 @@ from test_pinocchio import REFUSED, URDFS
 
 import qddot
 from qddot import functions, kernels, scalars
-from qddot.compiler import interp, llvm, loop, machine
+from qddot.compiler import interp, llvm, loop, machine, repeats
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
@@ -726,6 +726,22 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
     assert np.array_equal(again.layout.places, packed.layout.places)
     assert np.array_equal(again.layout.constants, packed.layout.constants)
     assert np.array_equal(again(q[:50]), packed(q[:50]))
+
+
+@pytest.mark.skipif(not machine.has_avx512(), reason="other processors write results when all is computed")
+def test_tiles_that_shared_code_completes_are_written_after_it(monkeypatch, tmp_path):
+    """Of equal stretches of code each completes other tiles."""
+    robot = qddot.load("quadruped")
+    q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(21)), strict=True))
+    expected = robot.kernel("inverse_dynamics_derivatives")(q, v, v)
+    for name, value in (("MANY", 0), ("LEAST", 4)):
+        monkeypatch.setattr(repeats, name, value)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    drivers, driver = [], llvm.Core._driver
+    monkeypatch.setattr(llvm.Core, "_driver", lambda core, calls: drivers.append(calls) or driver(core, calls))
+    packed = kernels.build(robot.model, "inverse_dynamics_derivatives", packed=True)
+    assert any(tiles for _, _, tiles in drivers[0])
+    assert np.array_equal(packed.unpack(packed(q, v, v)), expected)
 
 
 def test_wrong_use_of_packed_results_is_explained():

@@ -46,7 +46,7 @@ from qddot.joint_space import PerLink
 from qddot.joints import Free
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
-from qddot.scalars import Scalar, split, stack
+from qddot.scalars import Scalar, mark, settled, split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
@@ -231,9 +231,14 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
     out = []
-    for slopes, own in ((by_q, own_q), (by_v, own_v)):
-        columns = [inverse_times(*factors, column) for column in zip(*rows_of(slopes), strict=True)]
-        out.append(stack([-columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
+    for symbol, slopes, own in (("a by q", by_q, own_q), ("a by v", by_v, own_v)):
+        given = [tuple(map(settled, column)) for column in zip(*rows_of(slopes), strict=True)]
+        mark(tuple(given), "slopes", 0)
+        columns = []
+        for c, column in enumerate(given):
+            columns.append(tuple(-x for x in inverse_times(*factors, column)))
+            mark(columns[-1], symbol, c)
+        out.append(stack([columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
     return _stacked(*out, inverse_of(*factors))
 
 

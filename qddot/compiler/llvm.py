@@ -8,14 +8,17 @@ and fused where the IR says so. Long code is cut into functions that pass values
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
+from qddot.compiler.chunk import Chunk, Place
 from qddot.compiler.loop import lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.packing import SHORT, WHOLE
 from qddot.compiler.program import Program
+from qddot.compiler.repeats import Stretch, stretches
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
@@ -33,7 +36,7 @@ _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, Fals
 
 
 @dataclass
-class _Core:
+class Core:
     """One lane width: types, and the functions written so far."""
 
     program: Program | Rolled
@@ -55,6 +58,7 @@ class _Core:
         self.asked = [i for i, n in enumerate(self.ahead) if n]
         self.tiles: dict[int, list[int]] = {}  # the tiles of the result to write after which node; at the end: -1
         self.tiled = False  # whether there are any; the core has the argument %lines for them
+        self.more = "".join(f", ptr %ahead{i}" for i in self.asked)  # arguments that not all cores have
 
     def const(self, x: float) -> str:
         if self.T == "float":
@@ -78,16 +82,19 @@ class _Core:
         angles = sorted({graph.args[n][0] for n in nodes if graph.ops[n] in ("sin", "cos")})
         self.angles = [a for a in angles if graph.ops[a] == "input"]  # the others are computed on the way
         self.angle_place = {a: k for k, a in enumerate(self.angles)}
-        ready = {n for n in nodes if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in self.angle_place}
-        code = [n for n in nodes if n not in ready]
+        self.ready = {n for n in nodes if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in self.angle_place}
+        code = [n for n in nodes if n not in self.ready]
+        parts = [part for s in stretches(program, code, self.ready) for part in _cut(s)]
+        if parts[-1].form is not None:
+            parts.append(Stretch([]))  # the last function also stores what no function computes
+        chunks = [part.nodes for part in parts]
         lines = [(i, k) for i, n in enumerate(self.ahead) for k in range(n)]
         self.level = 3 if len(lines) <= NEAR else 2
         self.fetches: dict[int, list[tuple[int, int]]] = {}  # before which operation to ask for which lines
-        for k, line in enumerate(lines if code else ()):
-            self.fetches.setdefault(code[k * len(code) // len(lines)], []).append(line)
-        length = -(-len(code) // max(1, -(-len(code) // CHUNK)))  # of functions of equal length
-        chunks = [code[k : k + length] for k in range(0, len(code), length)] if code else [[]]
-        self.slots = self._crossing(chunks, ready)
+        once = [n for part in parts if part.form is None for n in part.nodes]
+        for k, line in enumerate(lines if once else ()):
+            self.fetches.setdefault(once[k * len(once) // len(lines)], []).append(line)
+        self.slots = self._crossing(chunks)
         self._cut_into_tiles(program, code)
         self.places = list(range(len(program.outputs))) if self.tiled else _places(program) if self.lanes > 1 else None
         self.homes: dict[int, set[int]] = {}  # the columns of each output
@@ -98,9 +105,7 @@ class _Core:
         self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
-        for k, chunk in enumerate(chunks):
-            self.functions.append(self._chunk(k, chunk, ready, last=k == len(chunks) - 1))
-        self.functions.append(self._driver(len(chunks)))
+        self.functions.append(self._driver(self._chunks(parts)))
         self.scratch = self.waves + self.passed
 
     def _cut_into_tiles(self, program: Program, code: list[int]) -> None:
@@ -109,11 +114,12 @@ class _Core:
         order = [when.get(n, len(code)) for n in numbers]
         packed = len(numbers) > SHORT and len(numbers) % WHOLE == 0 and len(numbers) - len(set(numbers)) < WHOLE
         self.tiled = self.stream and packed and order == sorted(order)
+        self.more += ", ptr %lines" if self.tiled else ""
         for t in range(len(numbers) // 8 if self.tiled else 0):
             node = numbers[8 * t + 7]
             self.tiles.setdefault(node if node in when else -1, []).append(t)
 
-    def _crossing(self, chunks: list[list[int]], ready: set[int]) -> dict[int, int]:
+    def _crossing(self, chunks: list[list[int]]) -> dict[int, int]:
         """Where values stand that one function computes and another one uses.
 
         A place is free again for the functions after the last that uses its value: what is passed then stays in the cache.
@@ -127,7 +133,7 @@ class _Core:
                 for x in wanted:
                     if x in home and home[x] != k and graph.ops[x] == "less":
                         wanted.extend(graph.args[x])  # a comparison has no place in memory: it is made again
-                    elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in ready:
+                    elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in self.ready:
                         until[x] = k
         slots: dict[int, int] = {}
         free: list[int] = []
@@ -145,70 +151,54 @@ class _Core:
         self.passed = places
         return slots
 
-    def _chunk(self, k: int, chunk: list[int], ready: set[int], last: bool) -> str:
-        graph, V = self.straight.graph, self.V
-        lines: list[str] = []
-        names: dict[int, str] = {}
-        pairs: dict[int, str] = {}
+    def _chunks(self, parts: list[Stretch]) -> list[tuple[str, str, list[int]]]:
+        """Writes the functions; their names in the order of calls, each with a pointer to its table of places or none.
 
-        def load(pointer: str, index: int, name: str) -> str:
-            lines.append(f"  %{name}.p = getelementptr {V}, ptr %{pointer}, i64 {index}")
-            lines.append(f"  %{name} = load {V}, ptr %{name}.p, align {self.align}, !invariant.load !1")
-            return f"%{name}"
-
-        def value(n: int) -> str:
-            if n in names:
-                return names[n]
-            op = graph.ops[n]
-            if op == "const":
-                return self.const(graph.args[n][0])
-            if op == "input":
-                names[n] = load("in", graph.args[n][0], f"i{n}")
-            elif op == "less":
-                lines.extend(self.operation(n, op, [value(x) for x in graph.args[n]]))
-                names[n] = f"%v{n}"
-            elif n in ready:
-                place = self.angle_place[graph.args[n][0]]
-                names[n] = load("sc", 2 * place + (op == "cos"), f"t{n}")
+        Code that serves several stretches does not write tiles of the result: they come with the call, to follow it.
+        """
+        same: dict[Hashable, list[Stretch]] = {}
+        for part in parts:
+            same.setdefault(part.form, []).append(part)
+        shared: dict[Hashable, Iterator[tuple[str, str]]] = {}
+        calls = []
+        for k, part in enumerate(parts):
+            name = f"chunk{self.lanes}_{k}"
+            if part.form is None:
+                self.functions.append(Chunk(self, part.nodes, {}).text(name, last=k == len(parts) - 1))
+                calls.append((name, "null", list[int]()))
             else:
-                names[n] = load("mem", self.slots[n], f"m{n}")
-            return names[n]
+                tiles = [t for n in part.nodes for t in self.tiles.pop(n, ())]
+                if part.form not in shared:
+                    shared[part.form] = iter(self._shared(name, [copy.nodes for copy in same[part.form]]))
+                calls.append((*next(shared[part.form]), tiles))
+        return calls
 
-        def keep(n: int) -> None:
-            """Stores an output, in every column that has it."""
-            for j in self.homes.get(n, ()):
-                lines.append(f"  %o{j}.p = getelementptr {V}, ptr %out, i64 {j}")
-                lines.append(f"  store {V} {value(n)}, ptr %o{j}.p, align {self.align}")
+    def _shared(self, name: str, copies: list[list[int]]) -> list[tuple[str, str]]:
+        """One function for equal stretches, and the table of places that are not the same for all of them."""
+        rows = [self._accesses(nodes) for nodes in copies]
+        differ = [j for j, column in enumerate(zip(*rows, strict=True)) if len(set(column)) > 1]
+        numbers = [self.align * row[j][1] for row in rows for j in differ]
+        size = f"[{len(numbers)} x i32]"
+        table = f"@{name}.places = internal constant {size} [{', '.join(f'i32 {x}' for x in numbers)}]\n"
+        moved = {rows[0][j]: c for c, j in enumerate(differ)}
+        self.functions.append(table + Chunk(self, copies[0], moved).text(name, last=False))
+        row = f"getelementptr ({size}, ptr @{name}.places, i64 0, i64 {{}})"
+        return [(name, row.format(len(differ) * r)) for r in range(len(rows))]
 
-        for n in chunk:
-            for i, line in self.fetches.get(n, ()):
-                lines.append(f"  %f{i}_{line} = getelementptr i8, ptr %ahead{i}, i64 {64 * line}")
-                lines.append(f"  call void @llvm.prefetch.p0(ptr %f{i}_{line}, i32 0, i32 {self.level}, i32 1)")
-            op, args = graph.ops[n], graph.args[n]
-            if op in ("sin", "cos"):
-                angle = args[0]
-                if angle not in pairs:
-                    pairs[angle] = self.inline_sincos(lines, value(angle), angle)
-                lines.append(f"  %v{n} = extractvalue {{ {V}, {V} }} {pairs[angle]}, {int(op == 'cos')}")
-            else:
-                lines += self.operation(n, op, [value(x) for x in args])
-            names[n] = f"%v{n}"
-            if n in self.slots:
-                lines.append(f"  %s{n}.p = getelementptr {V}, ptr %mem, i64 {self.slots[n]}")
-                lines.append(f"  store {V} %v{n}, ptr %s{n}.p, align {self.align}")
-            keep(n)
-            for t in self.tiles.get(n, ()):
-                lines += tile_call(t)
-        if last:  # outputs that are inputs, constants, sines or cosines
-            for n in self.homes:
-                if graph.ops[n] in LEAVES or n in ready:
-                    keep(n)
-            for t in self.tiles.get(-1, ()):
-                lines += tile_call(t)
-        body = "\n".join(lines)
-        pointers = "ptr noalias %in, ptr noalias %sc, ptr noalias %mem, ptr noalias %out, ptr %env"
-        pointers += "".join(f", ptr %ahead{i}" for i in self.asked) + (", ptr %lines" if self.tiled else "")
-        return f"define internal void @chunk{self.lanes}_{k}({pointers}) {{\n{body}\n  ret void\n}}\n"
+    def _accesses(self, nodes: list[int]) -> list[Place]:
+        """All places that a stretch reads, and then those that it writes."""
+        graph, own = self.straight.graph, set(nodes)
+        taken = dict.fromkeys(x for n in nodes for x in graph.args[n] if x not in own)
+        read = [self.place(x) for x in taken if graph.ops[x] not in ("const", "less")]
+        written = [("mem", self.slots[n]) for n in nodes if n in self.slots]
+        return [*read, *written, *(("out", j) for n in nodes for j in sorted(self.homes.get(n, ())))]
+
+    def place(self, n: int) -> Place:
+        """Where a value stands that another function computes, or none."""
+        op, args = self.straight.graph.ops[n], self.straight.graph.args[n]
+        if op == "input":
+            return "in", args[0]
+        return ("sc", 2 * self.angle_place[args[0]] + (op == "cos")) if n in self.ready else ("mem", self.slots[n])
 
     def operation(self, n: int, op: str, args: list[str]) -> list[str]:
         V = self.V
@@ -244,7 +234,7 @@ class _Core:
             lines.append(f"  %sc{n} = call {{ {V}, {V} }} @sincos_single{self.lanes}({V} {angle}, ptr %env)")
         return f"%sc{n}"
 
-    def _driver(self, chunks: int) -> str:
+    def _driver(self, calls: list[tuple[str, str, list[int]]]) -> str:
         """`core(in, out, work, env)`: sines and cosines of inputs, then one chunk after another.
 
         For each wide input there is one argument more: chunks ask between their operations for the memory there.
@@ -257,11 +247,11 @@ class _Core:
         lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {self.waves}"]
         if n_angles:
             lines += self._angles() if self.together == 1 else self._angles_together()
-        ahead = "".join(f", ptr %ahead{i}" for i in self.asked) + (", ptr %lines" if self.tiled else "")
-        for k in range(chunks):
-            lines.append(f"  call void @chunk{L}_{k}(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{ahead})")
+        for name, moved, tiles in calls:
+            lines.append(f"  call void @{name}(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env, ptr {moved}{self.more})")
+            lines += [line for t in tiles for line in tile_call(t)]
         body = "\n".join(lines)
-        parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{ahead}"
+        parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{self.more}"
         return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
@@ -327,6 +317,15 @@ class _Core:
         ]
 
 
+def _cut(stretch: Stretch) -> list[Stretch]:
+    """In parts of equal length, none too long; whole where others are the same code."""
+    nodes = stretch.nodes
+    if stretch.form is not None or not nodes:
+        return [stretch]
+    length = -(-len(nodes) // -(-len(nodes) // CHUNK))
+    return [Stretch(nodes[k : k + length]) for k in range(0, len(nodes), length)]
+
+
 def _places(program: Program) -> list[int] | None:
     """The column of each number of a long result: those that are equal, zeros and symmetric ones, share it.
 
@@ -360,7 +359,7 @@ def render(
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     for width in widths:
-        core = _Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1)
+        core = Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1)
         core.render()
         if core.places is not None:
             places, zero, tiled = core.places, core.zero, core.tiled

@@ -26,7 +26,7 @@ import re
 from typing import NamedTuple
 
 from qddot.compiler import sincos
-from qddot.compiler.llvm import _Core
+from qddot.compiler.llvm import Core
 from qddot.compiler.program import Program
 from qddot.compiler.rows import transpose_function
 
@@ -79,7 +79,7 @@ class _Part:
     """One program of a step in its own functions, with the columns of a block before and after it."""
 
     def __init__(self, tag: str, program: Program, lanes: int) -> None:
-        self.core = _Core(program, lanes, "float64")
+        self.core = Core(program, lanes, "float64")
         self.core.render()
         self.tag, self.lanes = tag, lanes
         self.before, self.after = program.n_inputs, self.core.columns
@@ -139,7 +139,7 @@ def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_
     return [*text, _copies("advance", last.core, new)]
 
 
-def _copies(name: str, core: _Core, moves: list[tuple[str, int, str, int]]) -> str:
+def _copies(name: str, core: Core, moves: list[tuple[str, int, str, int]]) -> str:
     """`@name(in, out, to)`: columns of a block from one memory to another."""
     V, lines = core.V, []
     for k, (source, a, target, b) in enumerate(moves):
