@@ -86,8 +86,12 @@ def _compile(
     packed: bool,
 ) -> tuple[dict[str, Any], bytes]:
     from qddot.compiler import llvm
+    from qddot.compiler.order import best_order
+    from qddot.compiler.program import Program
 
     facts, program = _chosen(model, name, method, "unrolled" if packed and form == "auto" else form, needs)
+    if isinstance(program, Program):
+        program = best_order(program, output)
     if packed:
         program, layout = _packed(program, output)
         if layout.size == 0:
@@ -136,8 +140,6 @@ def _chosen(
 def _straight_line(
     model: Model, name: str, method: str, needs: Mapping[str, Any], why: str
 ) -> tuple[dict[str, Any], Program | Rolled]:
-    from qddot.compiler.order import best_order
-
     plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
@@ -146,7 +148,7 @@ def _straight_line(
             f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
-    return {**facts, "why": chosen}, best_order(line)
+    return {**facts, "why": chosen}, line
 
 
 def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:

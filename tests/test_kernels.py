@@ -634,6 +634,12 @@ def test_limbs_come_one_after_another(name):
     assert all(place[x] < place[n] for n in ordered.body for x in line.graph.args[n] if x in place)
 
 
+def test_matrices_are_computed_from_the_limbs_inward():
+    model = qddot.load("quadruped").model
+    line = functions.cheapest(model, "mass_matrix", "auto").line
+    assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
+
+
 # ---- packed results ----------------------------------------------------------------------------------------------------
 
 

@@ -13,11 +13,27 @@ from dataclasses import replace
 from qddot.compiler.program import Program
 
 
-def best_order(program: Program) -> Program:
-    """The program in the order of least `cost`: as traced, or on demand of the outputs, as they stand or as they come."""
+def best_order(program: Program, shape: tuple[int, ...] = ()) -> Program:
+    """The program in the order of least `cost`: as traced, or on demand of the outputs.
+
+    They are asked for as they stand, as they are computed, or, of square matrices, from the last row and column inward: all
+    of one limb, with what it shares with the body, before the next.
+    """
     outputs = list(dict.fromkeys(program.outputs))
-    on_demand = [_on_demand(program, outputs), _on_demand(program, sorted(outputs))]
-    return min(program, *on_demand, key=Program.cost)
+    orders = [outputs, sorted(outputs)]
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        orders.append(list(dict.fromkeys(_inward(program.outputs, shape[-1]))))
+    return min(program, *(_on_demand(program, order) for order in orders), key=Program.cost)
+
+
+def _inward(outputs: list[int], n: int) -> list[int]:
+    """Entries of matrices of n rows, the outermost last row or column first."""
+
+    def place(k: int) -> tuple[int, int]:
+        row, column = k % (n * n) // n, k % n
+        return -max(row, column), -min(row, column)
+
+    return [outputs[k] for k in sorted(range(len(outputs)), key=place)]
 
 
 def _on_demand(program: Program, outputs: Iterable[int]) -> Program:
