@@ -232,11 +232,11 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     by_q, by_v, _ = _inward(model, q, v, outward)
     out = []
     for symbol, slopes, own in (("a by q", by_q, own_q), ("a by v", by_v, own_v)):
-        given = [tuple(map(settled, column)) for column in zip(*rows_of(slopes), strict=True)]
-        mark(tuple(given), "slopes", 0)
         columns = []
-        for c, column in enumerate(given):
-            columns.append(tuple(-x for x in inverse_times(*factors, column)))
+        for c, column in enumerate(zip(*rows_of(slopes), strict=True)):
+            given = tuple(map(settled, column))
+            mark(given, "slopes", c)
+            columns.append(tuple(-x for x in inverse_times(*factors, given)))
             mark(columns[-1], symbol, c)
         out.append(stack([columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
     return _stacked(*out, inverse_of(*factors))

@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from qddot.compiler.program import Program
 
+WORTH = 0.99  # of the cost of the trace: neighbours that do not wait for each other are worth more than the last percent
+
 
 def best_order(program: Program, shape: tuple[int, ...] = ()) -> Program:
     """The program in the order of least `cost`: as traced, or on demand of the outputs.
@@ -23,7 +25,8 @@ def best_order(program: Program, shape: tuple[int, ...] = ()) -> Program:
     orders = [outputs, sorted(outputs)]
     if len(shape) > 1 and shape[-1] == shape[-2]:
         orders.append(list(dict.fromkeys(_inward(program.outputs, shape[-1]))))
-    return min(program, *(_on_demand(program, order) for order in orders), key=Program.cost)
+    best = min((_on_demand(program, order) for order in orders), key=Program.cost)
+    return best if best.cost() < WORTH * program.cost() else program
 
 
 def _inward(outputs: list[int], n: int) -> list[int]:
