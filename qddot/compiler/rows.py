@@ -75,7 +75,8 @@ def transpose_function(name: str, columns: int, into_rows: bool) -> str:
     lines = ["entry:"]
     for r in range(8):
         lines.append(f"  %off{r} = mul i64 %step, {r}")
-        lines.append(f"  %row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+        lines.append(f"  %at.row{r} = getelementptr i8, ptr %rows, i64 %off{r}")
+        lines.append(f'  %row{r} = call ptr asm "", "=r,0"(ptr %at.row{r})')  # LLVM would compute it anew for each tile
     if full:
         lines += ["  br label %tile", "tile:", "  %at = phi i64 [ 0, %entry ], [ %next, %tile ]"]
         tile(lines, "f", "%at", 4)
@@ -248,17 +249,17 @@ def masked_store(value: str, place: str, mask: str) -> str:
 
 def _square(lines: list[str], t: str, columns: list[str]) -> None:
     """Eight columns of %cols into eight rows %t.r0 … %t.r7: halves of two columns side by side, then as tiles of four."""
-    for k in range(4):
+    for k, a in enumerate(_FORMER):
         for half in (0, 4):
-            for c in (k, k + 4):
+            for c in (a, a + 2):
                 lines.append(f"  %{t}.q{half}{c} = getelementptr <8 x double>, ptr %cols, i64 {columns[c]}, i64 {half}")
                 lines.append(f"  %{t}.h{half}{c} = load <4 x double>, ptr %{t}.q{half}{c}, align 32")
-            shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{k}", f"{t}.h{half}{k + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+            shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{a}", f"{t}.h{half}{a + 2}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
     for half in (0, 4):
         for k, (a, b) in enumerate(((0, 1), (2, 3))):
             shuffle(lines, f"{t}.lo{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", LOW)
             shuffle(lines, f"{t}.hi{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", HIGH)
-        for r, (side, mask) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+        for r, (side, mask) in enumerate((("lo", _EVEN), ("hi", _EVEN), ("lo", _ODD), ("hi", _ODD))):
             shuffle(lines, f"{t}.r{half + r}", f"{t}.{side}{half}0", f"{t}.{side}{half}1", mask)
 
 
@@ -268,6 +269,8 @@ def _mask(width: int) -> str:
 
 LOW, HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
 _FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
+_EVEN, _ODD = "0, 1, 4, 5, 8, 9, 12, 13", "2, 3, 6, 7, 10, 11, 14, 15"  # pairs; an instruction that keeps its operands
+_FORMER = (0, 1, 4, 5)  # each stands with the one two further in one vector: then the last step takes pairs in order
 
 
 def shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -> None:
@@ -287,12 +290,12 @@ def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
                 f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
                 f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
             )
-    for r in range(4):
-        shuffle(lines, f"{t}.a{r}", f"{t}.l{r}", f"{t}.l{r + 4}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
+    for k, r in enumerate(_FORMER):
+        shuffle(lines, f"{t}.a{k}", f"{t}.l{r}", f"{t}.l{r + 2}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
     for k, (a, b) in enumerate(((0, 1), (2, 3))):
         shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", LOW)
         shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", HIGH)
-    for c, (half, mask_) in enumerate((("lo", _FIRST), ("hi", _FIRST), ("lo", _SECOND), ("hi", _SECOND))):
+    for c, (half, mask_) in enumerate((("lo", _EVEN), ("hi", _EVEN), ("lo", _ODD), ("hi", _ODD))):
         if c < width:
             shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
             lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
