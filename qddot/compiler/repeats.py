@@ -17,7 +17,7 @@ from qddot.compiler.ops import LEAVES
 from qddot.compiler.program import Program
 
 LEAST = 100  # operations of a section below which a call and its table cost more than they save
-MANY = 10_000  # operations of a program below which all of its code stays in the second cache
+MANY = 40_000  # operations of a program below which its code fits beside its values into the second cache
 
 
 @dataclass(frozen=True)
