@@ -25,6 +25,7 @@ from qddot.compiler.sincos import number
 from qddot.compiler.tiles import tile_call
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
+BUSY = 2  # operations for each number of a result above which there is time to wait for its memory meanwhile
 ALONE = 16_000  # above which there is no code for one lane, which takes as long to compile again: a state fills a block
 
 TOGETHER = 8  # angles of one state whose sines and cosines are computed side by side
@@ -367,7 +368,9 @@ def render(
         waves |= {width, core.together}
         text.append(sincos.arctan2(width, core.V, T))
         text += core.functions
-    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream and places is not None, tiled, alone))
+    busy = isinstance(program, Program) and len(program.nodes()) > BUSY * len(program.outputs)
+    stream = stream and places is not None
+    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, tiled, alone, busy))
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     for width in sorted(waves):

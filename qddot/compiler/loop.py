@@ -43,6 +43,7 @@ def numpy_loop(
     stream: bool = False,
     tiled: bool = False,
     alone: bool = True,
+    busy: bool = False,
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
 
@@ -50,7 +51,8 @@ def numpy_loop(
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
     of the result is, where they are not all apart; `zero` is the column of zeros. With `stream` long results are written
-    past the caches; with `tiled` the core writes all results itself, where rows follow each other.
+    past the caches; with `tiled` the core writes all results itself, where rows follow each other. With `busy` there is
+    time to wait for a result's memory while one state is computed.
     """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
@@ -78,7 +80,7 @@ def numpy_loop(
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone, busy))
     return "\n".join(text)
 
 
@@ -119,6 +121,7 @@ def _loop(
     stream: bool,
     tiled: bool,
     alone: bool,
+    busy: bool,
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
@@ -195,7 +198,7 @@ def _loop(
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
     if alone:
-        lines += _one_by_one(inputs, outputs, size, flag, copies)
+        lines += _one_by_one(inputs, outputs, size, flag, copies, busy)
     else:
         lines += _last_block(inputs, lanes, T, flag, copies, tiled)
     lines += [
@@ -210,7 +213,7 @@ def _loop(
     return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"
 
 
-def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str, copies: _Copies) -> list[str]:
+def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str, copies: _Copies, busy: bool) -> list[str]:
     """What is left of a batch, state after state, by the code for one lane."""
     reads, writes = copies(1, "%t", "0")
     return [
@@ -219,7 +222,7 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
         "  %t = phi i64 [ %done, %rest ], [ %t1, %one_done ]",
         f"  br i1 {flag}, label %one_fast, label %one_any",
         "one_fast:",
-        *_plain_copies(inputs, outputs, size),
+        *_plain_copies(inputs, outputs, size, busy),
         "  br label %one_done",
         "one_any:",
         *reads,
@@ -270,24 +273,28 @@ def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Cop
     ]
 
 
-def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int) -> list[str]:
-    """One state whose entries lie side by side: inputs are copied as they are, and so is the result."""
-    lines, column = [], 0
+def _plain_copies(inputs: list[Shape], outputs: list[Shape], size: int, busy: bool) -> list[str]:
+    """One state whose entries lie side by side: inputs are copied as they are, and so is the result.
+
+    The memory of a long result is asked for before it is computed, if computing takes long enough.
+    """
+    rows, moves, column = [], [], 0
     for i, shape in enumerate([*inputs, *outputs]):
         if i == len(inputs):
-            lines.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env)")
+            moves.append("  call void @core1(ptr %in, ptr %out, ptr %work, ptr %env)")
             column = 0
         scratch = "%in" if i < len(inputs) else "%out"
         row, place = f"%pr{i}", f"%pc{i}"
         source, target = (row, place) if i < len(inputs) else (place, row)
-        lines += [
-            f"  %po{i} = mul i64 %t, %s{i}",
-            f"  {row} = getelementptr i8, ptr %a{i}, i64 %po{i}",
+        rows += [f"  %po{i} = mul i64 %t, %s{i}", f"  {row} = getelementptr i8, ptr %a{i}, i64 %po{i}"]
+        if i >= len(inputs) and busy and prod(shape) > SHORT:
+            rows.append(f"  call void @fetch_rows(ptr {row}, i64 {prod(shape) * size})")
+        moves += [
             f"  {place} = getelementptr i8, ptr {scratch}, i64 {column * size}",
             f"  call void @copy(ptr {target}, ptr {source}, i64 {prod(shape)})",
         ]
         column += prod(shape)
-    return lines
+    return [*rows, *moves]
 
 
 def _fetch(kind: str, write: int) -> str:
