@@ -259,7 +259,7 @@ def _square(lines: list[str], t: str, columns: list[str]) -> None:
         for k, (a, b) in enumerate(((0, 1), (2, 3))):
             shuffle(lines, f"{t}.lo{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", LOW)
             shuffle(lines, f"{t}.hi{half}{k}", f"{t}.c{half}{a}", f"{t}.c{half}{b}", HIGH)
-        for r, (side, mask) in enumerate((("lo", _EVEN), ("hi", _EVEN), ("lo", _ODD), ("hi", _ODD))):
+        for r, (side, mask) in enumerate((("lo", EVEN), ("hi", EVEN), ("lo", ODD), ("hi", ODD))):
             shuffle(lines, f"{t}.r{half + r}", f"{t}.{side}{half}0", f"{t}.{side}{half}1", mask)
 
 
@@ -269,7 +269,7 @@ def _mask(width: int) -> str:
 
 LOW, HIGH = "0, 8, 2, 10, 4, 12, 6, 14", "1, 9, 3, 11, 5, 13, 7, 15"
 _FIRST, _SECOND = "0, 1, 8, 9, 4, 5, 12, 13", "2, 3, 10, 11, 6, 7, 14, 15"
-_EVEN, _ODD = "0, 1, 4, 5, 8, 9, 12, 13", "2, 3, 6, 7, 10, 11, 14, 15"  # pairs; an instruction that keeps its operands
+EVEN, ODD = "0, 1, 4, 5, 8, 9, 12, 13", "2, 3, 6, 7, 10, 11, 14, 15"  # pairs; an instruction that keeps its operands
 _FORMER = (0, 1, 4, 5)  # each stands with the one two further in one vector: then the last step takes pairs in order
 
 
@@ -295,7 +295,7 @@ def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
     for k, (a, b) in enumerate(((0, 1), (2, 3))):
         shuffle(lines, f"{t}.lo{k}", f"{t}.a{a}", f"{t}.a{b}", LOW)
         shuffle(lines, f"{t}.hi{k}", f"{t}.a{a}", f"{t}.a{b}", HIGH)
-    for c, (half, mask_) in enumerate((("lo", _EVEN), ("hi", _EVEN), ("lo", _ODD), ("hi", _ODD))):
+    for c, (half, mask_) in enumerate((("lo", EVEN), ("hi", EVEN), ("lo", ODD), ("hi", ODD))):
         if c < width:
             shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
             lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")

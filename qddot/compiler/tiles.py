@@ -13,7 +13,7 @@ result and its last one may belong to others. What goes on from block to block i
 
 from __future__ import annotations
 
-from qddot.compiler.rows import AHEAD, COUNT, HIGH, LOW, masked_store, picked, shuffle, streamed
+from qddot.compiler.rows import AHEAD, COUNT, EVEN, HIGH, LOW, ODD, masked_store, picked, shuffle, streamed
 
 # Where things are in the context: the first line of each row; how many bytes before a tile the columns of even and of odd
 # rows begin; whether the first line is written whole, and past the caches; how the end of a block and the next row make a
@@ -207,9 +207,6 @@ def _written(lines: list[str], t: str, numbers: dict[str, str], ahead: int = 0) 
     lines += [f"  br label %{t}.done", f"{t}.done:"]
 
 
-_FIRST, _SECOND = "0, 1, 4, 5, 8, 9, 12, 13", "2, 3, 6, 7, 10, 11, 14, 15"
-
-
 def _four_rows(lines: list[str], t: str, columns: str, odd: int) -> None:
     """Eight columns into the even rows %t.r0, %t.r2 … or the odd ones: pairs of columns, fours, and all eight."""
     for c in range(8):
@@ -218,7 +215,7 @@ def _four_rows(lines: list[str], t: str, columns: str, odd: int) -> None:
     for k in range(4):
         shuffle(lines, f"{t}.u{odd}{k}", f"{t}.c{odd}{2 * k}", f"{t}.c{odd}{2 * k + 1}", HIGH if odd else LOW)
     for k in (0, 2):
-        shuffle(lines, f"{t}.x{odd}{k}", f"{t}.u{odd}{k}", f"{t}.u{odd}{k + 1}", _FIRST)
-        shuffle(lines, f"{t}.y{odd}{k}", f"{t}.u{odd}{k}", f"{t}.u{odd}{k + 1}", _SECOND)
-    for r, (side, mask) in enumerate((("x", _FIRST), ("y", _FIRST), ("x", _SECOND), ("y", _SECOND))):
+        shuffle(lines, f"{t}.x{odd}{k}", f"{t}.u{odd}{k}", f"{t}.u{odd}{k + 1}", EVEN)
+        shuffle(lines, f"{t}.y{odd}{k}", f"{t}.u{odd}{k}", f"{t}.u{odd}{k + 1}", ODD)
+    for r, (side, mask) in enumerate((("x", EVEN), ("y", EVEN), ("x", ODD), ("y", ODD))):
         shuffle(lines, f"{t}.r{2 * r + odd}", f"{t}.{side}{odd}0", f"{t}.{side}{odd}2", mask)
