@@ -113,3 +113,12 @@ def test_signs_stay_where_they_are_settled():
     assert {graph.ops[n] for n in minus} == {"neg", "input"}
     assert {graph.ops[n] for n in plus} == {"add", "input"}
     assert settled(2.0) == 2.0
+
+
+@pytest.mark.parametrize("source", ["quadruped", "puma560"])
+def test_columns_are_explained_by_the_link_that_their_freedom_moves(source):
+    """A free joint has six freedoms and one link: columns outnumber links."""
+    model = qddot.load(source).model
+    rows = [line.split() for line in qddot.Robot(model).kernel(NAME).explain().splitlines()]
+    explained = {row[0] for row in rows if row[1:4] == ["a", "by", "v"]}
+    assert explained == {model.link_names[i] for i, _ in model.outward()}

@@ -230,14 +230,14 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     outward = _outward(model, q, v, a)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
-    out = []
+    out, moving = [], [i for i, _ in model.outward() if model.slots[i].factor is None for _ in range(model.joint[i].nv)]
     for symbol, slopes, own in (("a by q", by_q, own_q), ("a by v", by_v, own_v)):
         columns = []
-        for c, column in enumerate(zip(*rows_of(slopes), strict=True)):
+        for i, column in zip(moving, zip(*rows_of(slopes), strict=True), strict=True):
             given = tuple(map(settled, column))
-            mark(given, "slopes", c)
+            mark(given, "slopes", i)
             columns.append(tuple(-x for x in inverse_times(*factors, given)))
-            mark(columns[-1], symbol, c)
+            mark(columns[-1], symbol, i)
         out.append(stack([columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
     return _stacked(*out, inverse_of(*factors))
 

@@ -3,8 +3,7 @@
 What other functions compute, inputs, sines and cosines are in memory. LLVM would load a value once and, when registers run
 out, store it elsewhere and load it again from there. So a value that was not used for a while is loaded again from where
 it is, through a pointer of which LLVM does not know that it is the same. For whole lines of memory there is a pointer to
-every 256 of them as well: an instruction that names a place within 128 lines of its pointer is three bytes shorter, and
-long code is bound by its bytes.
+every 256 of them as well: an instruction that names a place within 128 lines of its pointer is three bytes shorter.
 """
 
 from __future__ import annotations
