@@ -102,7 +102,8 @@ def _compile(
     count = facts["instructions"]
     width = machine.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        text = llvm.render(program, inputs, [output], width, dtype, machine.is_x86(), machine.has_avx512())
+        free, native = len(needs.get("free", ())), (machine.is_x86(), machine.has_avx512())
+        text = llvm.render(program, inputs, [output], width, dtype, *native, free)
         data = machine.compile_object(text)
     return {**facts, "lanes": width}, data
 

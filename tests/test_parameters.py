@@ -12,11 +12,15 @@ from test_pinocchio import REFUSED, URDFS
 import qddot
 from benchmarks import cases, free
 from qddot import functions, kernels, parameters
-from qddot.compiler import interp
+from qddot.compiler import in_rows, interp, llvm, machine
+from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
+from qddot.compiler.kernel import Info, Kernel
+from qddot.compiler.program import straight_line
 from qddot.functions import FUNCTIONS
 from qddot.joints import Free, Prismatic, Revolute, Spherical
 from qddot.robots.generators import random_tree
+from qddot.scalars import less, where
 from qddot.spatial import Transform
 
 # As in test_kernels: other orders of the same sums, and what passes through M⁻¹ in proportion to its condition.
@@ -295,6 +299,61 @@ def test_shared_parameters_of_a_large_kernel():
     assert np.array_equal(k(q, v, tau, x), k(q, v, tau, many))
     many[50] *= 1.01
     assert np.array_equal(np.delete(k(q, v, tau, many), 50, axis=0), np.delete(k(q, v, tau, x), 50, axis=0))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("names", [("inertia",), ("com", "position"), EVERYTHING], ids=lambda x: "+".join(x[:2]))
+@pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "forward_dynamics_derivatives", "forward_kinematics"])
+def test_robots_that_do_or_do_not_follow_each_other(name, names, packed):
+    """Parameters of each state are taken from their rows if these have no gaps; with gaps they become columns first.
+
+    A tree of seven links: 21 numbers of centres do not fill tiles of four, and poses are results as they are.
+    """
+    rng = np.random.default_rng(1)
+    robot = qddot.Robot(random_tree(7, rng=rng).model())
+    k = robot.kernel(name, free=names, packed=packed)
+    states = state_of(robot, rng, 43)
+    own = [states[x] for x in k.names[: len(k.names) - len(names)]]
+    values = [np.stack([other_values(robot, x, rng) for _ in range(43)]) for x in names]
+    expected = k(*own, *values)
+    apart = [np.repeat(x, 2, axis=0)[::2] for x in values]
+    assert np.array_equal(k(*own, *apart), expected)
+    assert np.array_equal(k(*own, values[0], *apart[1:]), expected)
+    one_by_one = [k(*(x[i] for x in own), *(x[i] for x in values)) for i in range(43)]
+    assert np.array_equal(one_by_one, expected)
+
+
+def test_wide_parameters_in_rows(monkeypatch):
+    """Those of more than sixteen numbers, unless they are angles; four columns at a time, where they are used first.
+
+    Functions of two operations: one column serves several of them, one is a result, one is compared far from where it is.
+    """
+
+    def f(x):
+        far = less(x[9], x[10])
+        y = x[0] * x[3] + x[24]
+        for k in range(4, 8):
+            y = y * x[k] + x[4]
+        return np.array([y, where(far, y, x[1]), np.sin(x[25]), x[12]], dtype=object)
+
+    graph, nodes, _ = trace(f, [3 + 22 + 20])
+    program, shapes = straight_line(graph, nodes, 45), [(3,), (2, 11), (20,)]
+    assert in_rows.wide_parameters(program, shapes, 2) == {1: range(3, 25)}
+    assert in_rows.wide_parameters(program, shapes, 1) == {}
+    code = [n for n in program.nodes() if graph.ops[n] in ("mul", "add", "select")]
+    tiles = in_rows.input_tiles(program, {1: range(3, 25)}, [code[:1], code[1:]])
+    found = {(t.start, t.chunk, tuple(sorted(t.nodes)), tuple(graph.args[n][0] for n in t.later)) for t in tiles.values()}
+    assert found == {(0, 0, (0, 1, 2, 3), (4, 5, 6)), (4, 1, (0, 2, 3), ()), (8, 1, (1,), ()), (18, 1, (3,), ())}
+
+    monkeypatch.setattr(llvm, "CHUNK", 2)
+    text = llvm.render(program, shapes, [(4,)], 8, "float64", machine.is_x86(), machine.has_avx512(), 2)
+    assert machine.has_avx512() == ("core8r" in text)
+    info = Info("toy", "", "unrolled", "float64", 8, program.count(), len(code), 0, 0.0, False)
+    k = Kernel(machine.Code(machine.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: "")
+    x, y, z = (np.random.default_rng(0).standard_normal((24, *shape)) for shape in shapes)
+    expected = [interp.run(program, np.concatenate([a, b.ravel(), c])) for a, b, c in zip(x, y, z, strict=True)]
+    close(k(x, y, z), expected, OTHER_ORDER)
+    assert np.array_equal(k(x, np.repeat(y, 2, axis=0)[::2], z), k(x, y, z))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

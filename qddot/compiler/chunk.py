@@ -4,13 +4,18 @@ What other functions compute, inputs, sines and cosines are in memory. LLVM woul
 out, store it elsewhere and load it again from there. So a value that was not used for a while is loaded again from where
 it is, through a pointer of which LLVM does not know that it is the same. For whole lines of memory there is a pointer to
 every 256 of them as well: an instruction that names a place within 128 lines of its pointer is three bytes shorter.
+
+Inputs come as columns of lanes, or, where the core says so, as the rows that the caller has: then four columns are made
+where the first of them is used, and only those that other functions use as well are stored.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qddot.compiler.in_rows import InputTile
 from qddot.compiler.ops import LEAVES
+from qddot.compiler.rows import four_columns
 from qddot.compiler.tiles import tile_call
 
 if TYPE_CHECKING:
@@ -24,10 +29,10 @@ Place = tuple[str, int]  # which memory, and the number there
 
 
 class Chunk:
-    """The function of some nodes. A place in `moved` differs from call to call and stands in that column of a table."""
+    """The k-th function, of some nodes. A place in `moved` differs from call to call: it is in that column of a table."""
 
-    def __init__(self, core: Core, nodes: list[int], moved: dict[Place, int]) -> None:
-        self.core, self.nodes, self.own, self.moved = core, nodes, set(nodes), moved
+    def __init__(self, core: Core, k: int, nodes: list[int], moved: dict[Place, int]) -> None:
+        self.core, self.number, self.nodes, self.own, self.moved = core, k, nodes, set(nodes), moved
         self.graph = core.straight.graph
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # of values that are at hand
@@ -79,6 +84,11 @@ class Chunk:
         op = self.graph.ops[n]
         if op == "const":
             return self.core.const(self.graph.args[n][0])
+        tile = self.core.input_tiles.get(n)
+        if tile is not None and tile.chunk == self.number:
+            if n not in self.names:
+                self._transpose(tile)
+            return self.names[n]
         stored = op != "less" and (n not in self.own or n in self.core.slots)
         old = stored and self.now - self.used.get(n, self.now) > AGAIN
         self.used[n] = self.now
@@ -91,6 +101,18 @@ class Chunk:
             self.names[n] = f"{place}.x"
             self.lines.append(f"  {place}.x = load {self.core.V}, ptr {place}, align {self.core.align}{same}")
         return self.names[n]
+
+    def _transpose(self, tile: InputTile) -> None:
+        """Makes the columns of a tile from the rows before those that come next."""
+        t = f"x{tile.operand}_{tile.start}"
+        for r in range(8):
+            place = tile.start + tile.row * (r - 8)
+            self.lines.append(f"  %{t}.p{r} = getelementptr double, ptr %ahead{tile.operand}, i64 {place}")
+        four_columns(self.lines, t)
+        for c, n in tile.nodes.items():
+            self.names[n] = f"%{t}.c{c}"
+            if n in tile.later:
+                self._store(self.names[n], self.core.place(n))
 
     def _write(self, n: int) -> None:
         """Writes the tiles of the result that are complete after this operation."""

@@ -14,6 +14,7 @@ from struct import pack, unpack
 
 from qddot.compiler import call, llvm_rolled, sincos
 from qddot.compiler.chunk import Chunk, Place
+from qddot.compiler.in_rows import input_tiles, wide_parameters
 from qddot.compiler.loop import lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.packing import SHORT, WHOLE
@@ -48,6 +49,7 @@ class Core:
     places: list[int] | None = None  # the column of each output, where some share one
     together: int = 1  # angles whose sines and cosines are computed at once
     stream: bool = False  # whether long results are written past the caches
+    rows: dict[int, range] = field(default_factory=dict)  # inputs that come in rows: what numbers of all inputs they are
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -60,6 +62,7 @@ class Core:
         self.tiles: dict[int, list[int]] = {}  # the tiles of the result to write after which node; at the end: -1
         self.tiled = False  # whether there are any; the core has the argument %lines for them
         self.more = "".join(f", ptr %ahead{i}" for i in self.asked)  # arguments that not all cores have
+        self.name = f"{self.lanes}{'r' if self.rows else ''}"
 
     def const(self, x: float) -> str:
         if self.T == "float":
@@ -96,6 +99,7 @@ class Core:
         for k, line in enumerate(lines if once else ()):
             self.fetches.setdefault(once[k * len(once) // len(lines)], []).append(line)
         self.slots = self._crossing(chunks)
+        self.input_tiles = input_tiles(program, self.rows, chunks)
         self._cut_into_tiles(program, code)
         self.places = list(range(len(program.outputs))) if self.tiled else _places(program) if self.lanes > 1 else None
         self.homes: dict[int, set[int]] = {}  # the columns of each output
@@ -163,9 +167,9 @@ class Core:
         shared: dict[Hashable, Iterator[tuple[str, str]]] = {}
         calls = []
         for k, part in enumerate(parts):
-            name = f"chunk{self.lanes}_{k}"
+            name = f"chunk{self.name}_{k}"
             if part.form is None:
-                self.functions.append(Chunk(self, part.nodes, {}).text(name, last=k == len(parts) - 1))
+                self.functions.append(Chunk(self, k, part.nodes, {}).text(name, last=k == len(parts) - 1))
                 calls.append((name, "null", list[int]()))
             else:
                 tiles = [t for n in part.nodes for t in self.tiles.pop(n, ())]
@@ -182,7 +186,7 @@ class Core:
         size = f"[{len(numbers)} x i32]"
         table = f"@{name}.places = internal constant {size} [{', '.join(f'i32 {x}' for x in numbers)}]\n"
         moved = {rows[0][j]: c for c, j in enumerate(differ)}
-        self.functions.append(table + Chunk(self, copies[0], moved).text(name, last=False))
+        self.functions.append(table + Chunk(self, -1, copies[0], moved).text(name, last=False))
         row = f"getelementptr ({size}, ptr @{name}.places, i64 0, i64 {{}})"
         return [(name, row.format(len(differ) * r)) for r in range(len(rows))]
 
@@ -240,11 +244,11 @@ class Core:
 
         For each wide input there is one argument more: chunks ask between their operations for the memory there.
         """
-        V, L, n_angles = self.V, self.lanes, len(self.angles)
+        V, n_angles = self.V, len(self.angles)
         places = [self.straight.graph.args[a][0] for a in self.angles]
         places += places[-1:] * (self.waves // 2 - n_angles)
         index = ", ".join(f"i64 {k}" for k in places)
-        table = f"@angles{L} = internal constant [{len(places)} x i64] [{index}]\n" if n_angles else ""
+        table = f"@angles{self.name} = internal constant [{len(places)} x i64] [{index}]\n" if n_angles else ""
         lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {self.waves}"]
         if n_angles:
             lines += self._angles() if self.together == 1 else self._angles_together()
@@ -253,7 +257,7 @@ class Core:
             lines += [line for t in tiles for line in tile_call(t)]
         body = "\n".join(lines)
         parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{self.more}"
-        return f"{table}define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
+        return f"{table}define internal void @core{self.name}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
     def _angles(self) -> list[str]:
         """The loop over the angles of one block."""
@@ -264,7 +268,7 @@ class Core:
             "  br label %angle",
             "angle:",
             "  %k = phi i64 [ 0, %entry ], [ %k1, %angle ]",
-            f"  %which.p = getelementptr i64, ptr @angles{L}, i64 %k",
+            f"  %which.p = getelementptr i64, ptr @angles{self.name}, i64 %k",
             "  %which = load i64, ptr %which.p",
             f"  %x.p = getelementptr {V}, ptr %in, i64 %which",
             f"  %x = load {V}, ptr %x.p, align {self.align}",
@@ -348,8 +352,13 @@ def render(
     dtype: str = "float64",
     x86: bool = True,
     avx512: bool = False,
+    parameters: int = 0,
 ) -> str:
-    """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes."""
+    """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes.
+
+    So many of the inputs, the last ones, are parameters. For wide ones of which each state has its own there is a second
+    core, which takes them in rows.
+    """
     T = "double" if dtype == "float64" else "float"
     alone = isinstance(program, Rolled) or lanes == 1 or len(program.nodes()) < ALONE
     widths = [lanes, 1] if lanes > 1 and alone else [lanes]
@@ -359,33 +368,32 @@ def render(
     stream = avx512 and lanes == 8 and T == "double"
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
-    for width in widths:
-        core = Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1)
+    rows = wide_parameters(program, inputs, parameters) if isinstance(program, Program) and stream and alone else {}
+    cores: list[tuple[int, dict[int, range]]] = [*((width, {}) for width in widths), *([(lanes, rows)] if rows else [])]
+    for width, taken in cores:
+        core = Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1, rows=taken)
         core.render()
         if core.places is not None:
             places, zero, tiled = core.places, core.zero, core.tiled
         work = max(work, width * core.scratch)
         waves |= {width, core.together}
-        text.append(sincos.arctan2(width, core.V, T))
         text += core.functions
     busy = isinstance(program, Program) and len(program.nodes()) > BUSY * len(program.outputs)
     stream = stream and places is not None
-    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, tiled, alone, busy))
+    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, tiled, alone, busy, list(rows)))
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
+    text += [sincos.arctan2(width, T if width == 1 else f"<{width} x {T}>", T) for width in widths]
     for width in sorted(waves):
         text.append(sincos.define(width))
         if T == "float":
             text.append(sincos.single(width))
-    wide = sorted((waves | set(widths)) - {1})
-    suffixes = ["f64", "f32", *(f"v{w}f64" for w in wide), *(f"v{w}f32" for w in wide)]
-    for suffix in suffixes:
-        V = {"f64": "double", "f32": "float"}.get(
-            suffix
-        ) or f"<{suffix[1:-3]} x {'double' if suffix.endswith('64') else 'float'}>"
-        text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
-        text.append(f"declare {V} @llvm.sqrt.{suffix}({V})")
-        text.append(f"declare {V} @llvm.fabs.{suffix}({V})")
+    wide = (waves | set(widths)) - {1}
+    for width in sorted({1, *wide}):
+        for kind, short in (("double", "f64"), ("float", "f32")):
+            V, suffix = (kind, short) if width == 1 else (f"<{width} x {kind}>", f"v{width}{short}")
+            text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
+            text += [f"declare {V} @llvm.{name}.{suffix}({V})" for name in ("sqrt", "fabs")]
     for width in sorted({8, *wide}):
         text.append(f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)")
     text.append('!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1}')

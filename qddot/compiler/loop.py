@@ -8,7 +8,7 @@ that all states share stays in its columns from the first block on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ def numpy_loop(
     tiled: bool = False,
     alone: bool = True,
     busy: bool = False,
+    rows: Sequence[int] = (),
 ) -> str:
     """`@loop` and all that it calls but the cores: `@core1` and, for many lanes, `@core{lanes}`.
 
@@ -52,7 +53,8 @@ def numpy_loop(
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
     of the result is, where they are not all apart; `zero` is the column of zeros. With `stream` long results are written
     past the caches; with `tiled` the core writes all results itself, where rows follow each other. With `busy` there is
-    time to wait for a result's memory while one state is computed.
+    time to wait for a result's memory while one state is computed. Inputs in `rows` may follow each other in memory: then
+    they are not transposed, and `@core{lanes}r` takes them in rows.
     """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
@@ -80,7 +82,7 @@ def numpy_loop(
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone, busy))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone, busy, rows))
     return "\n".join(text)
 
 
@@ -122,6 +124,7 @@ def _loop(
     tiled: bool,
     alone: bool,
     busy: bool,
+    rows: Sequence[int],
 ) -> str:
     """`void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
     operands = [*inputs, *outputs]
@@ -160,6 +163,13 @@ def _loop(
         head.append(f"  %follow = and i1 %stream.s, {flag}")
         head.append("  %stream = and i1 %stream.n, %follow")
 
+    follow = flag
+    for i in rows:
+        head.append(f"  %rows.s{i} = icmp eq i64 %s{i}, {size * prod(inputs[i])}")
+        head.append(f"  %rows.ok{i} = and i1 {follow}, %rows.s{i}")
+        follow = f"%rows.ok{i}"
+    head.append(f"  %in.rows = and i1 {follow}, {'true' if rows else 'false'}")
+
     def copies(width: int, base: str, r: str, plain: bool = False) -> tuple[list[str], list[str]]:
         """Calls that bring state `base + r` in and out of lane r of the scratch columns."""
         column = 0
@@ -193,7 +203,7 @@ def _loop(
     context = (f"  %context = alloca [{CONTEXT} x i8], align 64",) if tiled else ()
     lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *context, *take, "entry:", *head]
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, tiled)
+        lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, tiled, rows)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
@@ -408,9 +418,10 @@ def _blocks(
     copies: _Copies,
     stream: bool,
     tiled: bool,
+    rows: Sequence[int],
 ) -> list[str]:
-    """The loop over full blocks of lanes; afterwards %done states are finished."""
-    fast = _fast_moves(inputs, 0, "columns", lanes, T), _fast_moves(outputs, len(inputs), "rows", lanes, T)
+    """The loop over full blocks of lanes; afterwards %done states are finished. Inputs in `rows` stay so if %in.rows."""
+    fast = _fast_moves(inputs, 0, "columns", lanes, T, rows), _fast_moves(outputs, len(inputs), "rows", lanes, T, ())
     if stream:
         fast = fast[0], _streamed_moves(len(inputs), fast[1], tiled)
     reads = _Moves("r", fast[0], copies(lanes, "%first", "%r.lane")[0])
@@ -428,7 +439,7 @@ def _blocks(
         "  %b.next = add i64 %b, 1",
         f"  %first = mul i64 %b, {lanes}",
         *_move(reads, lanes, flag),
-        *_compute(lines_ahead(inputs, lanes, T), lanes, tiled),
+        *_compute(lines_ahead(inputs, lanes, T), lanes, tiled, bool(rows)),
         *_move(writes, lanes, flag),
         "  %b.more = icmp ult i64 %b.next, %full",
         "  br i1 %b.more, label %block, label %last",
@@ -461,8 +472,11 @@ _END_TILES = (
 )
 
 
-def _compute(ahead: list[int], lanes: int, tiled: bool) -> list[str]:
-    """Calls the core, and tells it where the next rows of wide inputs begin; memory at hand where all are the same."""
+def _compute(ahead: list[int], lanes: int, tiled: bool, rows: bool) -> list[str]:
+    """Calls the core, and tells it where the next rows of wide inputs begin; memory at hand where all are the same.
+
+    Or calls the core that takes wide inputs in rows, if there is one, where they are.
+    """
     lines, more = list[str](), ""
     for i, n in enumerate(ahead):
         if n:
@@ -475,10 +489,23 @@ def _compute(ahead: list[int], lanes: int, tiled: bool) -> list[str]:
             ]
             more += f", ptr %ahead{i}"
     more += ", ptr %lines" if tiled else ""
-    return [*lines, f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env{more})"]
+    arguments = f"(ptr %in, ptr %out, ptr %work, ptr %env{more})"
+    if not rows:
+        return [*lines, f"  call void @core{lanes}{arguments}"]
+    return [
+        *lines,
+        "  br i1 %in.rows, label %as_rows, label %as_columns",
+        "as_rows:",
+        f"  call void @core{lanes}r{arguments}",
+        "  br label %computed",
+        "as_columns:",
+        f"  call void @core{lanes}{arguments}",
+        "  br label %computed",
+        "computed:",
+    ]
 
 
-def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) -> list[str]:
+def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str, rows: Sequence[int]) -> list[str]:
     """Transpositions of one block whose rows are contiguous; none where lanes or type have no such code."""
     if lanes != 8 or T != "double":
         return []
@@ -491,7 +518,8 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str) 
             lines += [
                 f"  %r.same{i} = icmp eq i64 %s{i}, 0",
                 f"  %r.later{i} = icmp ne i64 %b, 0",
-                f"  %r.has{i} = and i1 %r.same{i}, %r.later{i}",
+                f"  %r.kept{i} = and i1 %r.same{i}, %r.later{i}",
+                f"  %r.has{i} = or i1 %r.kept{i}, {'%in.rows' if i in rows else 'false'}",
                 f"  br i1 %r.has{i}, label %r.got{i}, label %r.get{i}",
                 f"r.get{i}:",
             ]

@@ -281,8 +281,17 @@ def shuffle(lines: list[str], out: str, a: str, b: str, mask: str, n: int = 8) -
 
 
 def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
+    lines += [f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}" for r in range(8)]
+    four_columns(lines, t, width)
+    for c in range(width):
+        lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
+        lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
+        lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
+
+
+def four_columns(lines: list[str], t: str, width: int = 4) -> None:
+    """The numbers of eight rows from %t.p0 … %t.p7 on as columns %t.c0 … %t.c3, or as many as there are."""
     for r in range(8):
-        lines.append(f"  %{t}.p{r} = getelementptr double, ptr %row{r}, i64 {first}")
         if width == 4:
             lines.append(f"  %{t}.l{r} = load <4 x double>, ptr %{t}.p{r}, align 8")
         else:
@@ -298,9 +307,6 @@ def _tile_to_columns(lines: list[str], t: str, first: str, width: int) -> None:
     for c, (half, mask_) in enumerate((("lo", EVEN), ("hi", EVEN), ("lo", ODD), ("hi", ODD))):
         if c < width:
             shuffle(lines, f"{t}.c{c}", f"{t}.{half}0", f"{t}.{half}1", mask_)
-            lines.append(f"  %{t}.i{c} = add i64 {first}, {c}")
-            lines.append(f"  %{t}.q{c} = getelementptr <8 x double>, ptr %cols, i64 %{t}.i{c}")
-            lines.append(f"  store <8 x double> %{t}.c{c}, ptr %{t}.q{c}, align 64")
 
 
 def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: list[str] | None = None) -> None:
