@@ -86,12 +86,12 @@ def _compile(
     packed: bool,
 ) -> tuple[dict[str, Any], bytes]:
     from qddot.compiler import llvm
-    from qddot.compiler.order import best_order
+    from qddot.compiler.order import best_order, side_by_side
     from qddot.compiler.program import Program
 
     facts, program = _chosen(model, name, method, "unrolled" if packed and form == "auto" else form, needs)
     if isinstance(program, Program):
-        program = best_order(program, output)
+        program = side_by_side(best_order(program, output))
     if packed:
         program, layout = _packed(program, output)
         if layout.size == 0:

@@ -93,11 +93,6 @@ def where(condition: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
     return condition.where(then, otherwise)
 
 
-def settled(x: Scalar) -> Scalar:
-    """The same number. A trace leaves its sign where it is, so that what is done with it looks alike for all numbers."""
-    return x.settled() if hasattr(x, "settled") else x
-
-
 def mark(value: Any, symbol: str, link: int) -> None:
     """Tells a trace that what it has recorded since the last mark computes this symbol of this link."""
     waiting = [value]

@@ -143,6 +143,20 @@ def test_fusing_takes_products_into_sums():
     assert len(fused(straight_line(graph, outputs, 3)).nodes()) == 2
 
 
+def test_signs_are_turned_where_the_number_is_computed():
+    def run(v):
+        y = [v[k] * v[k] + v[k] for k in range(3)]
+        return np.array([v[0] - v[1], -y[0], y[1], -y[1], -(v[0] * v[2]), -y[2]])
+
+    graph, outputs, _ = trace(run, [3])
+    program = straight_line(graph, outputs, 3)
+    turned = fused(program)
+    # the signs of y0 and y2 and their products are in the fused operations, in the order in which the y are computed
+    assert [turned.graph.ops[n] for n in turned.nodes()] == ["fnms", "fma", "fnms", "sub", "neg", "mul", "neg"]
+    x = [0.3, -1.7, 2.9]
+    assert interp.run(turned, x) == pytest.approx(interp.run(program, x), rel=1e-15)
+
+
 def segment(function, sources, targets):
     graph, outputs, _ = trace(function, [len(sources)])
     return Segment(straight_line(graph, outputs, len(sources)), tuple(sources), tuple(targets))

@@ -20,11 +20,11 @@ from test_pinocchio import REFUSED, URDFS
 
 import qddot
 from qddot import functions, kernels, scalars
-from qddot.compiler import interp, llvm, loop, machine, repeats
+from qddot.compiler import chunk, interp, llvm, loop, machine, order
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.order import best_order
+from qddot.compiler.order import best_order, side_by_side
 from qddot.compiler.packing import layout_of, with_layout
 from qddot.compiler.program import straight_line
 from qddot.functions import FUNCTIONS
@@ -314,9 +314,12 @@ def test_long_results_are_written_past_the_caches(monkeypatch, size):
 
 @pytest.mark.skipif(not machine.has_avx512(), reason="other processors write results when all is computed")
 @pytest.mark.parametrize("past", [True, False])
-@pytest.mark.parametrize("size", [36, 40, 44, 100, 104])
+@pytest.mark.parametrize("size", [40, 48, 72, 104, 152])
 def test_packed_results_are_written_between_the_operations(monkeypatch, size, past):
-    """Rows that begin anywhere in a line of memory, batches of any size, gaps between rows, and what is around them."""
+    """Rows that begin anywhere in a line of memory, batches of any size, gaps between rows, and what is around them.
+
+    Up to twice as many numbers as there are columns that take turns.
+    """
     monkeypatch.setattr(loop, "STREAM", 0 if past else 10**12)
 
     def numbers(x):
@@ -640,6 +643,96 @@ def test_matrices_are_computed_from_the_limbs_inward():
     assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
 
 
+def columns(*functions_of_xy):
+    """A program of one section for each function, of two numbers of its own and forty that all have."""
+
+    def run(x):
+        out = []
+        for k, f in enumerate(functions_of_xy):
+            out.append(f(x[2 * k], x[2 * k + 1], [*x[8:]]))
+            scalars.mark(out[-1], "column", k)
+        return np.array(out)
+
+    graph, outputs, _ = trace(run, [48])
+    return straight_line(graph, outputs, 48)
+
+
+def weighted(x, y, weights):
+    return sum((x + k * y) * w for k, w in enumerate(weights))
+
+
+def test_sections_that_take_the_same_are_computed_side_by_side():
+    """Each number that both take serves two operations that follow each other."""
+    line = columns(weighted, weighted)
+    paired = side_by_side(line)
+    first, second = (set(nodes) for _, _, nodes in line.sections())
+    place = {n: k for k, n in enumerate(paired.body)}
+    for x in range(len(line.graph)):
+        if line.graph.ops[x] == "input" and line.graph.args[x][0] >= 8:
+            own, other = (next(n for n in nodes if x in line.graph.args[n]) for nodes in (first, second))
+            assert abs(place[own] - place[other]) < 4
+    assert [n for n in paired.body if n in first] == [n for n in line.body if n in first]
+    assert [n for n in paired.body if n in second] == [n for n in line.body if n in second]
+
+
+def other_weights(x, y, weights):
+    return weighted(x, y, [w * w for w in weights[:10]]) + x
+
+
+@pytest.mark.parametrize("second", [other_weights, lambda x, y, weights: x * y])
+def test_sections_that_take_other_things_stay_apart(second):
+    line = columns(weighted, second)
+    assert side_by_side(line).body == line.body
+
+
+def test_sections_that_need_each_other_stay_apart():
+    before = []
+
+    def next_one(x, y, weights):
+        before.append(weighted(x + (before[-1] if before else 0.0), y, weights))
+        return before[-1]
+
+    line = columns(next_one, next_one, next_one)
+    assert side_by_side(line).body == line.body
+
+
+@pytest.mark.parametrize("lanes", [None, 1])
+@pytest.mark.parametrize("source", ["chain", "quadruped"])
+def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, lanes):
+    robot, name = qddot.chain(9, rng=0) if source == "chain" else qddot.load(source), "forward_dynamics_derivatives"
+    line = functions.cheapest(robot.model, name, "auto").line
+    paired = side_by_side(line)
+    assert paired.body != line.body
+    place = {n: k for k, n in enumerate(paired.body)}
+    assert sorted(paired.body) == sorted(line.body)
+    assert all(place[x] < place[n] for n in paired.body for x in line.graph.args[n] if x in place)
+    q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(11)), strict=True))
+    result = robot.kernel(name, lanes=lanes)(q, v, v)
+    monkeypatch.setattr(order, "LONG", 10**9)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    assert np.array_equal(qddot.Robot(robot.model).kernel(name, lanes=lanes)(q, v, v), result)
+
+
+@pytest.mark.parametrize("source", ["quadruped", "puma560"])
+def test_columns_are_explained_by_the_link_that_their_freedom_moves(source):
+    """A free joint has six freedoms and one link: columns outnumber links."""
+    model = qddot.load(source).model
+    rows = [line.split() for line in qddot.Robot(model).kernel("forward_dynamics_derivatives").explain().splitlines()]
+    explained = {row[0] for row in rows if row[1:4] == ["a", "by", "v"]}
+    assert explained == {model.link_names[i] for i, _ in model.outward()}
+
+
+def test_values_that_come_again_have_the_same_bits(monkeypatch, tmp_path):
+    robot, rng = qddot.load("quadruped"), np.random.default_rng(1)
+    q, v = (np.array(x) for x in zip(*(robot.random_state(rng) for _ in range(9)), strict=True))
+    results = []
+    for k, again in enumerate((1, 10**9)):
+        monkeypatch.setattr(chunk, "AGAIN", again)
+        monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path / str(k)))
+        results.append(qddot.Robot(robot.model).kernel("forward_dynamics")(q, v, v))
+    np.testing.assert_array_equal(*results)
+
+
 # ---- packed results ----------------------------------------------------------------------------------------------------
 
 
@@ -670,7 +763,7 @@ def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
     varying = {places[i, j] for i in range(18) for j in range(i, 18) if places[i, j] >= 0}
     assert varying == set(range(len(varying)))
     assert len(varying) <= 21 + 4 * (18 + 6)
-    assert k.layout.size == -(-len(varying) // 4) * 4  # rows of so many numbers begin in few places of a line
+    assert k.layout.size == -(-len(varying) // 8) * 8  # rows of so many numbers begin in the same place of a line
     m = qddot.load("quadruped").mass_matrix(qddot.load("quadruped").neutral())
     assert k.layout.constants[3, 3] == pytest.approx(m[3, 3], rel=1e-12)  # the mass, which is the same for all states
 
@@ -706,7 +799,7 @@ def test_packed_results_of_any_lanes_and_type(name, options):
     packed = robot.kernel(name, packed=True, **options)
     result = packed(*x)
     assert np.array_equal(packed.unpack(result), robot.kernel(name, **options)(*x))
-    assert packed.layout.size % 4 == 0
+    assert packed.layout.size % 8 == 0
     assert (result[:, 1 + packed.layout.places.max() :] == 0.0).all()
 
 
@@ -732,22 +825,6 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
     assert np.array_equal(again.layout.places, packed.layout.places)
     assert np.array_equal(again.layout.constants, packed.layout.constants)
     assert np.array_equal(again(q[:50]), packed(q[:50]))
-
-
-@pytest.mark.skipif(not machine.has_avx512(), reason="other processors write results when all is computed")
-def test_tiles_that_shared_code_completes_are_written_after_it(monkeypatch, tmp_path):
-    """Of equal stretches of code each completes other tiles."""
-    robot = qddot.load("quadruped")
-    q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(21)), strict=True))
-    expected = robot.kernel("inverse_dynamics_derivatives")(q, v, v)
-    for name, value in (("MANY", 0), ("LEAST", 4)):
-        monkeypatch.setattr(repeats, name, value)
-    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
-    drivers, driver = [], llvm.Core._driver
-    monkeypatch.setattr(llvm.Core, "_driver", lambda core, calls: drivers.append(calls) or driver(core, calls))
-    packed = kernels.build(robot.model, "inverse_dynamics_derivatives", packed=True)
-    assert any(tiles for _, _, tiles in drivers[0])
-    assert np.array_equal(packed.unpack(packed(q, v, v)), expected)
 
 
 def test_wrong_use_of_packed_results_is_explained():

@@ -46,7 +46,7 @@ from qddot.joint_space import PerLink
 from qddot.joints import Free
 from qddot.model import Model
 from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
-from qddot.scalars import Scalar, mark, settled, split, stack
+from qddot.scalars import Scalar, mark, split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
@@ -230,13 +230,12 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     outward = _outward(model, q, v, a)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
+    minus = factors[0], [-x for x in factors[1]]
     out, moving = [], [i for i, _ in model.outward() if model.slots[i].factor is None for _ in range(model.joint[i].nv)]
     for symbol, slopes, own in (("a by q", by_q, own_q), ("a by v", by_v, own_v)):
         columns = []
         for i, column in zip(moving, zip(*rows_of(slopes), strict=True), strict=True):
-            given = tuple(map(settled, column))
-            mark(given, "slopes", i)
-            columns.append(tuple(-x for x in inverse_times(*factors, given)))
+            columns.append(tuple(inverse_times(*minus, column)))
             mark(columns[-1], symbol, i)
         out.append(stack([columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
     return _stacked(*out, inverse_of(*factors))

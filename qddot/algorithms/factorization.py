@@ -45,17 +45,16 @@ def freedoms_above(model: Model) -> list[list[int]]:
 
 
 def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
-    """L and the reciprocals of D with M = Lᵀ D L."""
+    """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it."""
     H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
     L: Sparse = [{} for _ in above]
     reciprocal: list[Scalar] = [None] * len(above)
-    for k in reversed(range(len(above))):
-        reciprocal[k] = 1.0 / H[k][k]
-        for i in above[k]:
-            L[k][i] = H[k][i] * reciprocal[k]
-            H[i][i] = H[i][i] - L[k][i] * H[k][i]
-            for j in above[i]:
+    for i in reversed(range(len(above))):
+        for k in reversed(range(i + 1, len(above))):
+            for j in H[i] if i in L[k] else ():
                 H[i][j] = H[i][j] - L[k][i] * H[k][j]
+        reciprocal[i] = 1.0 / H[i][i]
+        L[i] = {j: H[i][j] * reciprocal[i] for j in above[i]}
     return L, reciprocal
 
 
@@ -111,11 +110,11 @@ def inverse_factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tu
 def inverse_of(Y: Sparse, reciprocal: list[Scalar]) -> NDArray[Any]:
     """M⁻¹ from its factors."""
     n = len(Y)
-    scaled = [{i: x * reciprocal[i] for i, x in row.items()} for row in Y]
     entries: dict[tuple[int, int], Scalar] = {}
-    for a in range(n):
-        for b in range(a + 1):
-            terms = [Y[a][k] * scaled[b][k] for k in Y[b] if k in Y[a]]
+    for b, row in enumerate(Y):
+        scaled = {i: x * reciprocal[i] for i, x in row.items()}
+        for a in range(b, n):
+            terms = [Y[a][k] * x for k, x in scaled.items() if k in Y[a]]
             entries[a, b] = entries[b, a] = sum(terms[1:], terms[0]) if terms else 0.0
     return stack([entries[a, b] for a in range(n) for b in range(n)], (n, n))
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from qddot.compiler.in_rows import InputTile
 from qddot.compiler.ops import LEAVES
 from qddot.compiler.rows import four_columns
-from qddot.compiler.tiles import tile_call
 
 if TYPE_CHECKING:
     from qddot.compiler.llvm import Core
@@ -29,10 +28,10 @@ Place = tuple[str, int]  # which memory, and the number there
 
 
 class Chunk:
-    """The k-th function, of some nodes. A place in `moved` differs from call to call: it is in that column of a table."""
+    """The k-th function, of some nodes."""
 
-    def __init__(self, core: Core, k: int, nodes: list[int], moved: dict[Place, int]) -> None:
-        self.core, self.number, self.nodes, self.own, self.moved = core, k, nodes, set(nodes), moved
+    def __init__(self, core: Core, k: int, nodes: list[int]) -> None:
+        self.core, self.number, self.nodes, self.own = core, k, nodes, set(nodes)
         self.graph = core.straight.graph
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # of values that are at hand
@@ -53,12 +52,9 @@ class Chunk:
                 self._store(f"%v{n}", ("mem", self.core.slots[n]))
             self._keep(n)
             self._write(n)
-        for n in self.core.homes if last else ():
-            if self.graph.ops[n] in LEAVES or n in self.core.ready:
-                self._keep(n)
         if last:
-            self._write(-1)
-        pointers = "ptr noalias %in, ptr noalias %sc, ptr %mem, ptr %out, ptr %env, ptr noalias %places"
+            self._finish()
+        pointers = "ptr noalias %in, ptr noalias %sc, ptr %mem, ptr %out, ptr %env"
         pointers += self.core.more
         body = "\n".join(self.lines)
         return f"define internal void @{name}({pointers}) {{\n{body}\n  ret void\n}}\n"
@@ -117,7 +113,19 @@ class Chunk:
     def _write(self, n: int) -> None:
         """Writes the tiles of the result that are complete after this operation."""
         for t in self.core.tiles.get(n, ()):
-            self.lines += tile_call(t)
+            self.lines += self.core.write(t)
+
+    def _finish(self) -> None:
+        """Stores the results that no function computes, and writes the tiles that are left."""
+        for n in self.core.homes if self.core.ring is None else ():
+            if self.graph.ops[n] in LEAVES or n in self.core.ready:
+                self._keep(n)
+        for t in self.core.tiles.get(-1, ()):
+            for k in range(8 * t, 8 * t + 8):
+                n = self.core.straight.outputs[k]
+                if self.graph.ops[n] in LEAVES or n in self.core.ready:
+                    self._store(self._value(n), ("out", self.core.column(k)))
+            self.lines += self.core.write(t)
 
     def _keep(self, n: int) -> None:
         """Stores a result, in every column that has it."""
@@ -132,17 +140,9 @@ class Chunk:
         """A pointer to a place; with `again` LLVM does not know of those made a while before that they are the same."""
         self.labels += 1
         p, (memory, index) = f"%p{self.labels}", place
-        if place in self.moved:
-            self.lines += [
-                f"  {p}.t = getelementptr i32, ptr %places, i64 {self.moved[place]}",
-                f"  {p}.i = load i32, ptr {p}.t, !invariant.load !1",
-                f"  {p}.o = zext i32 {p}.i to i64",
-                f"  {p} = getelementptr i8, ptr {self._base((memory, 0), again)}, i64 {p}.o",
-            ]
-        else:
-            reach = (index + _REACH // 2) // _REACH if self.core.align == _LINE else 0
-            base = self._base((memory, reach), again)
-            self.lines.append(f"  {p} = getelementptr {self.core.V}, ptr {base}, i64 {index - _REACH * reach}")
+        reach = (index + _REACH // 2) // _REACH if self.core.align == _LINE else 0
+        base = self._base((memory, reach), again)
+        self.lines.append(f"  {p} = getelementptr {self.core.V}, ptr {base}, i64 {index - _REACH * reach}")
         return p
 
     def _base(self, which: Place, again: bool) -> str:

@@ -228,13 +228,6 @@ class Expr:
         """What `scalars.where` calls on the result of a comparison."""
         return self._with("select", then, otherwise)
 
-    def settled(self) -> Any:
-        """The same number, whose sign stays with it: rules that move signs into sums and products do not see it."""
-        graph = self.graph
-        if graph.ops[self.node] != "neg":
-            return self
-        return Expr(graph, graph.leaf("minus", *graph.args[self.node]))
-
     def mark(self, symbol: str, link: int) -> None:
         """Everything traced since the last mark computes this symbol of this link."""
         self.graph.marks.append((len(self.graph), symbol, link))
@@ -268,5 +261,4 @@ def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[
         vectors.append(graph.inputs(n, first))
         first += n
     result = np.asarray(function(*vectors), dtype=object)
-    graph.ops = ["neg" if op == "minus" else op for op in graph.ops]
     return graph, [graph.node_of(x) for x in result.reshape(-1)], result.shape

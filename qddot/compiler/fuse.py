@@ -1,7 +1,7 @@
 """Multiply-adds fused in the IR, as a choice of ours and not of a backend: then every backend rounds alike.
 
 A product whose only uses are sums is computed inside them. Signs go into the fused operation, and a lone sign in front of
-a difference turns it round.
+a difference turns it round: where that is computed, not where the sign stands, for which it would have to wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def fused(program: Program) -> Program:
     old, nodes = program.graph, program.nodes()
     chosen = _choices(program)
     inside = set(chosen.values())
-    uses = _uses(program)
+    turned = _turned(program)
     new, place = Graph(), {}
 
     def moved(node: int) -> int:
@@ -44,10 +44,12 @@ def fused(program: Program) -> Program:
             rest = moved(args[1] if args[0] == product else args[0])
             kind = "fma" if op == "add" else ("fms" if args[0] == product else "fnma")
             place[node] = put(kind, a, b, rest)
-        elif op == "neg" and uses[args[0]] == 1 and args[0] not in program.outputs:
-            place[node] = _negated(new, place[args[0]]) if old.ops[args[0]] not in LEAVES else put(op, moved(args[0]))
+        elif op == "neg" and args[0] in turned:
+            place[node] = place[args[0]]
         else:
             place[node] = put(op, *(moved(x) for x in args))
+        if node in turned:
+            place[node] = _negated(new, place[node])
     if mark is not None:
         new.marks.append((len(new), *mark[1:]))
     outputs = [moved(x) for x in program.outputs]
@@ -63,9 +65,12 @@ def _negated(graph: Graph, node: int) -> int:
     return graph.leaf("neg", node) if opposite is None else graph.leaf(opposite, *args)
 
 
-def _uses(program: Program) -> Counter[int]:
-    graph = program.graph
-    return Counter(x for node in program.nodes() for x in graph.args[node])
+def _turned(program: Program) -> set[int]:
+    """What is used by a sign alone."""
+    graph, nodes = program.graph, program.nodes()
+    uses = Counter(x for node in nodes for x in graph.args[node]) + Counter(program.outputs)
+    signed = {graph.args[node][0] for node in nodes if graph.ops[node] == "neg"}
+    return {x for x in signed if uses[x] == 1 and graph.ops[x] not in LEAVES}
 
 
 def _choices(program: Program) -> dict[int, int]:

@@ -8,7 +8,6 @@ and fused where the IR says so. Long code is cut into functions that pass values
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from struct import pack, unpack
 
@@ -17,13 +16,12 @@ from qddot.compiler.chunk import Chunk, Place
 from qddot.compiler.in_rows import input_tiles, wide_parameters
 from qddot.compiler.loop import lines_ahead, numpy_loop
 from qddot.compiler.ops import LEAVES
-from qddot.compiler.packing import SHORT, WHOLE
+from qddot.compiler.packing import SHORT
 from qddot.compiler.program import Program
-from qddot.compiler.repeats import Stretch, stretches
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
-from qddot.compiler.tiles import tile_call
+from qddot.compiler.tiles import cut_into_tiles
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 BUSY = 2  # operations for each number of a result above which there is time to wait for its memory meanwhile
@@ -59,8 +57,6 @@ class Core:
         self.align = (8 if self.T == "double" else 4) * self.lanes
         self.bits = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
         self.asked = [i for i, n in enumerate(self.ahead) if n]
-        self.tiles: dict[int, list[int]] = {}  # the tiles of the result to write after which node; at the end: -1
-        self.tiled = False  # whether there are any; the core has the argument %lines for them
         self.more = "".join(f", ptr %ahead{i}" for i in self.asked)  # arguments that not all cores have
         self.name = f"{self.lanes}{'r' if self.rows else ''}"
 
@@ -88,41 +84,37 @@ class Core:
         self.angle_place = {a: k for k, a in enumerate(self.angles)}
         self.ready = {n for n in nodes if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in self.angle_place}
         code = [n for n in nodes if n not in self.ready]
-        parts = [part for s in stretches(program, code, self.ready) for part in _cut(s)]
-        if parts[-1].form is not None:
-            parts.append(Stretch([]))  # the last function also stores what no function computes
-        chunks = [part.nodes for part in parts]
+        chunks = _cut(code)
         lines = [(i, k) for i, n in enumerate(self.ahead) for k in range(n)]
         self.level = 3 if len(lines) <= NEAR else 2
         self.fetches: dict[int, list[tuple[int, int]]] = {}  # before which operation to ask for which lines
-        once = [n for part in parts if part.form is None for n in part.nodes]
-        for k, line in enumerate(lines if once else ()):
-            self.fetches.setdefault(once[k * len(once) // len(lines)], []).append(line)
+        for k, line in enumerate(lines if code else ()):
+            self.fetches.setdefault(code[k * len(code) // len(lines)], []).append(line)
         self.slots = self._crossing(chunks)
         self.input_tiles = input_tiles(program, self.rows, chunks)
-        self._cut_into_tiles(program, code)
-        self.places = list(range(len(program.outputs))) if self.tiled else _places(program) if self.lanes > 1 else None
+        self.ring, self.tiles = cut_into_tiles(program, code) if self.stream else (None, {})
+        self.more += ", ptr %lines" if self.ring else ""
+        self.places = _places(program) if self.lanes > 1 and self.ring is None else None
         self.homes: dict[int, set[int]] = {}  # the columns of each output
-        for j, n in enumerate(program.outputs):
-            self.homes.setdefault(n, set()).add(j if self.places is None else self.places[j])
+        for k, n in enumerate(program.outputs):
+            self.homes.setdefault(n, set()).add(self.column(k))
+        self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
         zeros = [j for j, n in enumerate(program.outputs) if graph.ops[n] == "const" and graph.args[n][0] == 0.0]
         self.zero = self.places[zeros[0]] if self.places is not None and zeros else None
-        self.columns = len(program.outputs) if self.places is None else 1 + max(self.places)
         self.together = TOGETHER if self.lanes == 1 and len(self.angles) > 2 else 1
         self.waves = 2 * self.together * -(-len(self.angles) // self.together)  # numbers of sines and cosines
-        self.functions.append(self._driver(self._chunks(parts)))
+        for k, chunk in enumerate(chunks):
+            self.functions.append(Chunk(self, k, chunk).text(f"chunk{self.name}_{k}", last=k == len(chunks) - 1))
+        self.functions.append(self._driver(len(chunks)))
         self.scratch = self.waves + self.passed
 
-    def _cut_into_tiles(self, program: Program, code: list[int]) -> None:
-        """Which eight numbers of a packed result are written when: after the last of them, as they come in order."""
-        numbers, when = program.outputs, {n: k for k, n in enumerate(code)}
-        order = [when.get(n, len(code)) for n in numbers]
-        packed = len(numbers) > SHORT and len(numbers) % WHOLE == 0 and len(numbers) - len(set(numbers)) < WHOLE
-        self.tiled = self.stream and packed and order == sorted(order)
-        self.more += ", ptr %lines" if self.tiled else ""
-        for t in range(len(numbers) // 8 if self.tiled else 0):
-            node = numbers[8 * t + 7]
-            self.tiles.setdefault(node if node in when else -1, []).append(t)
+    def column(self, k: int) -> int:
+        """Where the k-th number of the result is."""
+        return self.ring.place(k) if self.ring is not None else k if self.places is None else self.places[k]
+
+    def write(self, t: int) -> list[str]:
+        """Lines that write the t-th tile of the result."""
+        return self.ring.write(t) if self.ring is not None else []
 
     def _crossing(self, chunks: list[list[int]]) -> dict[int, int]:
         """Where values stand that one function computes and another one uses.
@@ -155,48 +147,6 @@ class Core:
                     ends.setdefault(until[n] + 1, []).append(slots[n])
         self.passed = places
         return slots
-
-    def _chunks(self, parts: list[Stretch]) -> list[tuple[str, str, list[int]]]:
-        """Writes the functions; their names in the order of calls, each with a pointer to its table of places or none.
-
-        Code that serves several stretches does not write tiles of the result: they come with the call, to follow it.
-        """
-        same: dict[Hashable, list[Stretch]] = {}
-        for part in parts:
-            same.setdefault(part.form, []).append(part)
-        shared: dict[Hashable, Iterator[tuple[str, str]]] = {}
-        calls = []
-        for k, part in enumerate(parts):
-            name = f"chunk{self.name}_{k}"
-            if part.form is None:
-                self.functions.append(Chunk(self, k, part.nodes, {}).text(name, last=k == len(parts) - 1))
-                calls.append((name, "null", list[int]()))
-            else:
-                tiles = [t for n in part.nodes for t in self.tiles.pop(n, ())]
-                if part.form not in shared:
-                    shared[part.form] = iter(self._shared(name, [copy.nodes for copy in same[part.form]]))
-                calls.append((*next(shared[part.form]), tiles))
-        return calls
-
-    def _shared(self, name: str, copies: list[list[int]]) -> list[tuple[str, str]]:
-        """One function for equal stretches, and the table of places that are not the same for all of them."""
-        rows = [self._accesses(nodes) for nodes in copies]
-        differ = [j for j, column in enumerate(zip(*rows, strict=True)) if len(set(column)) > 1]
-        numbers = [self.align * row[j][1] for row in rows for j in differ]
-        size = f"[{len(numbers)} x i32]"
-        table = f"@{name}.places = internal constant {size} [{', '.join(f'i32 {x}' for x in numbers)}]\n"
-        moved = {rows[0][j]: c for c, j in enumerate(differ)}
-        self.functions.append(table + Chunk(self, -1, copies[0], moved).text(name, last=False))
-        row = f"getelementptr ({size}, ptr @{name}.places, i64 0, i64 {{}})"
-        return [(name, row.format(len(differ) * r)) for r in range(len(rows))]
-
-    def _accesses(self, nodes: list[int]) -> list[Place]:
-        """All places that a stretch reads, and then those that it writes."""
-        graph, own = self.straight.graph, set(nodes)
-        taken = dict.fromkeys(x for n in nodes for x in graph.args[n] if x not in own)
-        read = [self.place(x) for x in taken if graph.ops[x] not in ("const", "less")]
-        written = [("mem", self.slots[n]) for n in nodes if n in self.slots]
-        return [*read, *written, *(("out", j) for n in nodes for j in sorted(self.homes.get(n, ())))]
 
     def place(self, n: int) -> Place:
         """Where a value stands that another function computes, or none."""
@@ -239,7 +189,7 @@ class Core:
             lines.append(f"  %sc{n} = call {{ {V}, {V} }} @sincos_single{self.lanes}({V} {angle}, ptr %env)")
         return f"%sc{n}"
 
-    def _driver(self, calls: list[tuple[str, str, list[int]]]) -> str:
+    def _driver(self, chunks: int) -> str:
         """`core(in, out, work, env)`: sines and cosines of inputs, then one chunk after another.
 
         For each wide input there is one argument more: chunks ask between their operations for the memory there.
@@ -252,9 +202,8 @@ class Core:
         lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {self.waves}"]
         if n_angles:
             lines += self._angles() if self.together == 1 else self._angles_together()
-        for name, moved, tiles in calls:
-            lines.append(f"  call void @{name}(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env, ptr {moved}{self.more})")
-            lines += [line for t in tiles for line in tile_call(t)]
+        arguments = f"(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{self.more})"
+        lines += [f"  call void @chunk{self.name}_{k}{arguments}" for k in range(chunks)]
         body = "\n".join(lines)
         parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{self.more}"
         return f"{table}define internal void @core{self.name}({parameters}) {{\n{body}\n  ret void\n}}\n"
@@ -322,13 +271,10 @@ class Core:
         ]
 
 
-def _cut(stretch: Stretch) -> list[Stretch]:
-    """In parts of equal length, none too long; whole where others are the same code."""
-    nodes = stretch.nodes
-    if stretch.form is not None or not nodes:
-        return [stretch]
-    length = -(-len(nodes) // -(-len(nodes) // CHUNK))
-    return [Stretch(nodes[k : k + length]) for k in range(0, len(nodes), length)]
+def _cut(code: list[int]) -> list[list[int]]:
+    """In parts of equal length, none too long."""
+    length = -(-len(code) // -(-len(code) // CHUNK)) if code else 1
+    return [code[k : k + length] for k in range(0, len(code), length)] or [[]]
 
 
 def _places(program: Program) -> list[int] | None:
@@ -364,7 +310,7 @@ def render(
     widths = [lanes, 1] if lanes > 1 and alone else [lanes]
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
-    work, places, zero, tiled = 0, None, None, False
+    work, places, zero, ring = 0, None, None, None
     stream = avx512 and lanes == 8 and T == "double"
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
@@ -373,14 +319,14 @@ def render(
     for width, taken in cores:
         core = Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1, rows=taken)
         core.render()
-        if core.places is not None:
-            places, zero, tiled = core.places, core.zero, core.tiled
+        if width > 1 and isinstance(program, Program):
+            places, zero, ring = core.places, core.zero, core.ring
         work = max(work, width * core.scratch)
         waves |= {width, core.together}
         text += core.functions
     busy = isinstance(program, Program) and len(program.nodes()) > BUSY * len(program.outputs)
-    stream = stream and places is not None
-    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, tiled, alone, busy, list(rows)))
+    stream = stream and (places is not None or ring is not None)
+    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, ring, alone, busy, list(rows)))
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     text += [sincos.arctan2(width, T if width == 1 else f"<{width} x {T}>", T) for width in widths]

@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.rows import Shape, copy_function, shared_rows_function, streamed_rows_function, transpose_function
-from qddot.compiler.tiles import CONTEXT, tile_functions
+from qddot.compiler.tiles import BEGIN_ROWS, CONTEXT, END_ROWS, ByTiles, Ring
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 
@@ -41,7 +41,7 @@ def numpy_loop(
     places: list[int] | None = None,
     zero: int | None = None,
     stream: bool = False,
-    tiled: bool = False,
+    ring: Ring | None = None,
     alone: bool = True,
     busy: bool = False,
     rows: Sequence[int] = (),
@@ -52,9 +52,9 @@ def numpy_loop(
 
     `work` is how many numbers the cores need between their functions. `places` says in which column of lanes each number
     of the result is, where they are not all apart; `zero` is the column of zeros. With `stream` long results are written
-    past the caches; with `tiled` the core writes all results itself, where rows follow each other. With `busy` there is
-    time to wait for a result's memory while one state is computed. Inputs in `rows` may follow each other in memory: then
-    they are not transposed, and `@core{lanes}r` takes them in rows.
+    past the caches; with a `ring` of columns the core writes them itself, into rows that follow each other. With `busy`
+    there is time to wait for a result's memory while one state is computed. Inputs in `rows` may follow each other in
+    memory: then they are not transposed, and `@core{lanes}r` takes them in rows.
     """
     size = 8 if T == "double" else 4
     text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
@@ -66,23 +66,23 @@ def numpy_loop(
         text.append(copy_function(f"write{i}", shape, T, into_rows=True))
         if lanes > 1 and places is not None:
             text.append(copy_function(f"write_lanes{i}", shape, T, into_rows=True, places=places))
-        if lanes == 8 and T == "double":
+        if ring is not None:
+            text.append(ring.functions())
+        elif lanes == 8 and T == "double":
             if places is None:
                 text.append(transpose_function(f"rows{i}", prod(shape), into_rows=True))
             else:
                 text.append(shared_rows_function(f"rows{i}", places, zero))
-                if tiled:
-                    text.append(tile_functions(prod(shape)))
-                elif stream:
+                if stream:
                     text.append(streamed_rows_function(f"stream{i}", places, zero))
     if not alone:
         for i, shape in enumerate(inputs):
             text.append(copy_function(f"read_plain{i}", shape, T, into_rows=False, plain=True))
-        for i, shape in enumerate(outputs):
+        for i, shape in enumerate(outputs if ring is None else ()):
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
-    columns = sum(map(prod, outputs)) if places is None else 1 + max(places)
+    columns = ring.columns if ring is not None else sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, tiled, alone, busy, rows))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, ring, alone, busy, rows))
     return "\n".join(text)
 
 
@@ -121,7 +121,7 @@ def _loop(
     x86: bool,
     columns: int,
     stream: bool,
-    tiled: bool,
+    ring: Ring | None,
     alone: bool,
     busy: bool,
     rows: Sequence[int],
@@ -198,19 +198,20 @@ def _loop(
             column += prod(shape)
         return reads, writes
 
-    n_columns = max(n_out, (columns + 8 * tiled) * lanes)
-    take, give_back = _scratch(n_in * lanes * size, n_columns * size, work * size)
-    context = (f"  %context = alloca [{CONTEXT} x i8], align 64",) if tiled else ()
+    n_columns = max(n_out, columns * lanes)
+    take, give_back = _scratch(n_in * lanes * size, n_columns * size, work * size, ring.size * 64 if ring else 0)
+    context = (f"  %lines = alloca [{CONTEXT} x i8], align 64",) if ring else ()
     lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *context, *take, "entry:", *head]
+    by_tiles = ByTiles(ring.size, len(inputs), strides[-1]) if ring else None
     if lanes > 1:
-        lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, tiled, rows)
+        lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, by_tiles, rows)
     else:
         lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
     lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
     if alone:
         lines += _one_by_one(inputs, outputs, size, flag, copies, busy)
     else:
-        lines += _last_block(inputs, lanes, T, flag, copies, tiled)
+        lines += _last_block(inputs, lanes, T, flag, copies, by_tiles)
     lines += [
         "end:",
         *(("  call void @llvm.x86.sse.sfence()",) if stream else ()),
@@ -246,9 +247,12 @@ def _one_by_one(inputs: list[Shape], outputs: list[Shape], size: int, flag: str,
     ]
 
 
-def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies, tiled: bool) -> list[str]:
+def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Copies, by_tiles: ByTiles | None) -> list[str]:
     """What is left of a batch as one block; the lanes that are too many have its last state, and nobody looks at them."""
-    ahead = "".join(", ptr %in" for n in lines_ahead(inputs, lanes, T) if n) + (", ptr null" if tiled else "")
+    ahead = "".join(", ptr %in" for n in lines_ahead(inputs, lanes, T) if n) + (", ptr %lines" if by_tiles else "")
+
+    def write(plain: bool) -> list[str]:
+        return by_tiles.moved("y", "%y.state", plain) if by_tiles else copies(lanes, "%y.base", "%y.lane", plain)[1]
 
     def each_lane(t: str, move: Callable[[bool], list[str]], before: str, count: str, after: str) -> list[str]:
         """`move`, of entries that lie side by side or not, for every lane."""
@@ -277,9 +281,11 @@ def _last_block(inputs: list[Shape], lanes: int, T: str, flag: str, copies: _Cop
         "  br label %x.lanes",
         *each_lane("x", lambda plain: copies(lanes, "%x.base", "%x.lane", plain)[0], "rest", str(lanes), "x.core"),
         "x.core:",
+        *(BEGIN_ROWS if by_tiles else ()),
         f"  call void @core{lanes}(ptr %in, ptr %out, ptr %work, ptr %env{ahead})",
+        *(END_ROWS if by_tiles else ()),
         "  br label %y.lanes",
-        *each_lane("y", lambda plain: copies(lanes, "%y.base", "%y.lane", plain)[1], "x.core", "%x.count", "end"),
+        *each_lane("y", write, "x.core", "%x.count", "end"),
     ]
 
 
@@ -361,17 +367,18 @@ done:
 """
 
 
-def _scratch(n_in: int, n_out: int, n_work: int) -> tuple[list[str], list[str]]:
-    """Lines that take %in, %out and %work of so many bytes, aligned to 64, and lines that give them back.
+def _scratch(n_in: int, n_out: int, n_work: int, n_rows: int) -> tuple[list[str], list[str]]:
+    """Lines that take %in, %out, %work and %rows of so many bytes, aligned to 64, and lines that give them back.
 
     Where the heap has none left, the loop stores 1 in the sixth place of %env and does nothing.
     """
-    sizes = [-(-n // 64) * 64 for n in (n_in, n_out, n_work)]
+    sizes = [-(-n // 64) * 64 for n in (n_in, n_out, n_work, n_rows)]
     total = max(64, sum(sizes))
     parts = [
         "  %in = getelementptr i8, ptr %scratch, i64 0",
         f"  %out = getelementptr i8, ptr %scratch, i64 {sizes[0]}",
         f"  %work = getelementptr i8, ptr %scratch, i64 {sizes[0] + sizes[1]}",
+        f"  %rows = getelementptr i8, ptr %scratch, i64 {sum(sizes[:3])}",
         "  br label %entry",
     ]
     if total <= STACK:
@@ -417,59 +424,46 @@ def _blocks(
     flag: str,
     copies: _Copies,
     stream: bool,
-    tiled: bool,
+    by_tiles: ByTiles | None,
     rows: Sequence[int],
 ) -> list[str]:
     """The loop over full blocks of lanes; afterwards %done states are finished. Inputs in `rows` stay so if %in.rows."""
-    fast = _fast_moves(inputs, 0, "columns", lanes, T, rows), _fast_moves(outputs, len(inputs), "rows", lanes, T, ())
-    if stream:
-        fast = fast[0], _streamed_moves(len(inputs), fast[1], tiled)
-    reads = _Moves("r", fast[0], copies(lanes, "%first", "%r.lane")[0])
-    writes = _Moves("w", fast[1], copies(lanes, "%first", "%w.lane")[1])
+    reads = _Moves("r", _fast_moves(inputs, 0, "columns", lanes, T, rows), copies(lanes, "%first", "%r.lane")[0])
+    begin: list[str] = []
+    if by_tiles:
+        begin, write = by_tiles.begun(), by_tiles.written(lanes)
+    else:
+        fast = _fast_moves(outputs, len(inputs), "rows", lanes, T, ())
+        fast = _streamed_moves(len(inputs), fast) if stream else fast
+        write = _move(_Moves("w", fast, copies(lanes, "%first", "%w.lane")[1]), lanes, flag)
     return [
         f"  %full = udiv i64 %n, {lanes}",
         f"  %whole = mul i64 %full, {lanes}",
         "  %any_block = icmp ugt i64 %full, 0",
         "  br i1 %any_block, label %begin, label %tail",
         "begin:",
-        *(_begin_tiles(len(inputs)) if tiled else ()),
+        *begin,
+        "  br label %first_block",
+        "first_block:",
         "  br label %block",
         "block:",
-        f"  %b = phi i64 [ 0, %{'tiles' if tiled else 'begin'} ], [ %b.next, %w.moved ]",
+        "  %b = phi i64 [ 0, %first_block ], [ %b.next, %w.moved ]",
         "  %b.next = add i64 %b, 1",
         f"  %first = mul i64 %b, {lanes}",
         *_move(reads, lanes, flag),
-        *_compute(lines_ahead(inputs, lanes, T), lanes, tiled, bool(rows)),
-        *_move(writes, lanes, flag),
+        *(by_tiles.between() if by_tiles else ()),
+        *_compute(lines_ahead(inputs, lanes, T), lanes, bool(by_tiles), bool(rows)),
+        *write,
         "  %b.more = icmp ult i64 %b.next, %full",
         "  br i1 %b.more, label %block, label %last",
         "last:",
-        *(_END_TILES if tiled else ()),
+        *(by_tiles.ended() if by_tiles else ()),
+        "  br label %all_blocks",
+        "all_blocks:",
         "  br label %tail",
         "tail:",
-        f"  %done = phi i64 [ 0, %entry ], [ %whole, %{'ended' if tiled else 'last'} ]",
+        "  %done = phi i64 [ 0, %entry ], [ %whole, %all_blocks ]",
     ]
-
-
-def _begin_tiles(i: int) -> list[str]:
-    """The context of a result that is written tile by tile, and null where it is written as usual."""
-    return [
-        "  %lines = select i1 %follow, ptr %context, ptr null",
-        "  br i1 %follow, label %contexts, label %tiles",
-        "contexts:",
-        f"  call void @begin_tiles(ptr %context, ptr %a{i}, i1 %stream)",
-        "  br label %tiles",
-        "tiles:",
-    ]
-
-
-_END_TILES = (
-    "  br i1 %follow, label %ends, label %ended",
-    "ends:",
-    "  call void @end_tiles(ptr %context)",
-    "  br label %ended",
-    "ended:",
-)
 
 
 def _compute(ahead: list[int], lanes: int, tiled: bool, rows: bool) -> list[str]:
@@ -541,14 +535,14 @@ def _fast_moves(shapes: list[Shape], first: int, kind: str, lanes: int, T: str, 
     return lines
 
 
-def _streamed_moves(i: int, otherwise: list[str], tiled: bool) -> list[str]:
-    """The result of one block past the caches, where the whole result is long; of tiles what the core has not written."""
+def _streamed_moves(i: int, otherwise: list[str]) -> list[str]:
+    """The result of one block past the caches, where the whole result is long."""
     return [
-        f"  br i1 %{'follow' if tiled else 'stream'}, label %w.stream, label %w.usual",
+        "  br i1 %stream, label %w.stream, label %w.usual",
         "w.stream:",
         f"  %w.sf = mul i64 %first, %s{i}",
         f"  %w.sr = getelementptr i8, ptr %a{i}, i64 %w.sf",
-        f"  call void {'@ends_of_rows(ptr %context' if tiled else '@stream0(ptr %w.sr'}, ptr %out)",
+        "  call void @stream0(ptr %w.sr, ptr %out)",
         "  br label %w.moved",
         "w.usual:",
         *otherwise,

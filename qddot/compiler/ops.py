@@ -7,7 +7,6 @@
 | sqrt sin cos arctan2   |                              |
 | less, select           | x < y; c ? x : y             |
 | const, input           | a number; the k-th input     |
-| minus                  | while code is traced: a neg that no rule moves |
 | column, cell           | while rolled code is traced: a number that differs from row to row; a row's memory |
 
 `slopes(x, y, …, r)` gives the derivative by each argument, r being the result, written with scalars of any kind.
@@ -63,7 +62,6 @@ OPS: dict[str, Op] = {
     "mul": Op(2, operator.mul, lambda x, y, r: (y, x), ("mul",)),
     "div": Op(2, divide, lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
     "neg": Op(1, operator.neg, lambda x, r: (-1.0,), ()),
-    "minus": Op(1, operator.neg, lambda x, r: (-1.0,), ()),
     "fma": Op(3, fused, lambda a, b, c, r: (b, a, 1.0), ("mul", "add")),
     "fms": Op(3, lambda a, b, c: fused(a, b, -c), lambda a, b, c, r: (b, a, -1.0), ("mul", "add")),
     "fnma": Op(3, lambda a, b, c: fused(-a, b, c), lambda a, b, c, r: (-b, -a, 1.0), ("mul", "add")),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a kernel from the cache is not traced
     from qddot.compiler.program import Program
 
 SHORT = 32  # numbers of a result up to which it is written at once
-WHOLE = 4  # a longer packed result has a multiple of so many numbers: its rows begin in the same places of memory's lines
+WHOLE = 8  # a longer packed result has a multiple of so many numbers: its rows begin in the same places of memory's lines
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Layout:
 
     It holds the index of each entry in the packed result, or -1 where the entry is the same for all states; these are in
     `constants`, which is 0 elsewhere. Packed numbers are in the order in which they are computed. There are `size` of them:
-    more than 32 are filled up with zeros to a multiple of four.
+    more than 32 are filled up with zeros to a multiple of eight.
     """
 
     places: NDArray[np.int64]

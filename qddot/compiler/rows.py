@@ -5,6 +5,7 @@ A row is one state, its numbers side by side; a column is one number of all lane
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 Shape = tuple[int, ...]
@@ -166,7 +167,7 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
             f"  %own.v{r} = shufflevector <8 x i64> %own.e{r}, <8 x i64> poison, <8 x i32> zeroinitializer",
             f"  %pick{r} = add <8 x i64> %own.v{r}, <{COUNT}>",
         ]
-    _square(lines, "b", [str(c) for c in places[:8]])
+    square(lines, "b", columns=[str(c) for c in places[:8]])
     lines += ["  %fits = icmp eq i64 %byte0, 0", "  br i1 %fits, label %begin, label %shared", "begin:"]
     lines += [streamed("%b.r0", "%line0"), "  br label %first", "shared:"]
     lines += [f"  %head = icmp ult <8 x i64> <{COUNT}>, %own.v0", masked_store("%b.r0", "%row0", "%head")]
@@ -177,7 +178,7 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
         lines.append(f"  %x{k}.p = getelementptr [9 x i32], ptr @{name}.table, i64 %t, i64 {k}")
         lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
     lines += ["  %zero = icmp ne i64 %x8, 0", "  br i1 %zero, label %whole, label %full", "full:"]
-    _square(lines, "f", [f"%x{c}" for c in range(8)])
+    square(lines, "f", columns=[f"%x{c}" for c in range(8)])
     lines += ["  br label %whole", "whole:"]
     lines += [f"  %new{r} = phi <8 x double> [ zeroinitializer, %tile ], [ %f.r{r}, %full ]" for r in range(8)]
     lines.append("  %line = shl i64 %t, 6")
@@ -197,8 +198,8 @@ def _ends_of_rows(lines: list[str], places: list[int], tiles: int, rest: int) ->
 
     What follows the numbers of the last tile, %new, is what is left of the row, and the next row from its beginning.
     """
-    _square(lines, "h", [str(c) for c in places[:8]])
-    _square(lines, "e", [str(c) for c in [*places[8 * tiles :], *places[:8]][:8]])
+    square(lines, "h", columns=[str(c) for c in places[:8]])
+    square(lines, "e", columns=[str(c) for c in [*places[8 * tiles :], *places[:8]][:8]])
     after = ", ".join(str(k if k < rest else 8 + k - rest) for k in range(8))
     later = ", ".join(str((8 - rest + k) % 8) for k in range(8))
     for r in range(8):
@@ -247,12 +248,12 @@ def masked_store(value: str, place: str, mask: str) -> str:
     return f"  call void @llvm.masked.store.v8f64.p0(<8 x double> {value}, ptr align 8 {place}, <8 x i1> {mask})"
 
 
-def _square(lines: list[str], t: str, columns: list[str]) -> None:
-    """Eight columns of %cols into eight rows %t.r0 … %t.r7: halves of two columns side by side, then as tiles of four."""
+def square(lines: list[str], t: str, base: str = "%cols", columns: Sequence[str] = "01234567") -> None:
+    """Eight columns of `base` into eight rows %t.r0 … %t.r7: halves of two columns side by side, then as tiles of four."""
     for k, a in enumerate(_FORMER):
         for half in (0, 4):
             for c in (a, a + 2):
-                lines.append(f"  %{t}.q{half}{c} = getelementptr <8 x double>, ptr %cols, i64 {columns[c]}, i64 {half}")
+                lines.append(f"  %{t}.q{half}{c} = getelementptr <8 x double>, ptr {base}, i64 {columns[c]}, i64 {half}")
                 lines.append(f"  %{t}.h{half}{c} = load <4 x double>, ptr %{t}.q{half}{c}, align 32")
             shuffle(lines, f"{t}.c{half}{k}", f"{t}.h{half}{a}", f"{t}.h{half}{a + 2}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
     for half in (0, 4):

@@ -68,10 +68,8 @@ static inline void double_pendulum_jacobian_bob2(const double q[2], double J[12]
     /* bob2: T */
     double sin_q1, cos_q1;
     double_pendulum_jacobian_bob2_sincos(q[1], &sin_q1, &cos_q1);
-    J[10] = -sin_q1;
-
-    /* bob1: J */
     J[6] = -cos_q1;
+    J[10] = -sin_q1;
 
     /* results */
     J[0] = 0.0;
