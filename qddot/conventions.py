@@ -17,7 +17,7 @@ matched by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,17 +70,39 @@ class _Layout(NamedTuple):
         own = q[..., slot.q]
         return own if slot.factor is None else slot.factor * own + slot.offset
 
-    def map(self, q: Any, leaders_only: bool = False) -> Array:
-        """E(q); with `leaders_only` without the rows of mimic joints, which makes its transpose E's left inverse."""
+    def _blocks(self, q: Any, leaders_only: bool = False) -> Iterator[tuple[slice, slice, Array]]:
+        """E(q) joint by joint: its rows, columns and entries.
+
+        With `leaders_only` without the rows of mimic joints, which makes its transpose E's left inverse.
+        """
         x = _sized(q, self.model.nq, "q")
-        E = np.zeros((*x.shape[:-1], self.nv, self.model.nv))
         for part in self.parts:
             slot = self.model.slots[part.link]
             if slot.factor is None:
-                E[..., part.v, slot.v] = part.E(x[..., slot.q])
+                yield part.v, slot.v, part.E(x[..., slot.q])
             elif not leaders_only:
-                E[..., part.v, slot.v] = slot.factor
+                yield part.v, slot.v, np.array([[slot.factor]])
+
+    def _map(self, q: Any) -> Array:
+        """E(q)."""
+        E = np.zeros((*np.shape(q)[:-1], self.nv, self.model.nv))
+        for rows, columns, block in self._blocks(q):
+            E[..., rows, columns] = block
         return E
+
+    def _times(self, q: Any, v: Array, leaders_only: bool = False) -> Array:
+        """E v, without a matrix for each state of a batch."""
+        out = np.zeros((*np.broadcast_shapes(np.shape(q)[:-1], v.shape[:-1]), self.nv))
+        for rows, columns, block in self._blocks(q, leaders_only):
+            out[..., rows] = _apply(block, v[..., columns])
+        return out
+
+    def _transposed_times(self, q: Any, v: Array, leaders_only: bool = False) -> Array:
+        """Eᵀv, the same way."""
+        out = np.zeros((*np.broadcast_shapes(np.shape(q)[:-1], v.shape[:-1]), self.model.nv))
+        for rows, columns, block in self._blocks(q, leaders_only):
+            out[..., columns] += _apply(_transpose(block), v[..., rows])
+        return out
 
     def drift(self, q: Any, v: Any) -> Array:
         """Ė v."""
@@ -92,10 +114,10 @@ class _Layout(NamedTuple):
         return out
 
     def to_v(self, q: Any, v: Any) -> Array:
-        return _apply(self.map(q), _sized(v, self.model.nv, "v"))
+        return self._times(q, _sized(v, self.model.nv, "v"))
 
     def from_v(self, q: Any, v: Any) -> Array:
-        return _apply(_transpose(self.map(q, leaders_only=True)), _sized(v, self.nv, "the other engine's v"))
+        return self._transposed_times(q, _sized(v, self.nv, "the other engine's v"), leaders_only=True)
 
     def to_a(self, q: Any, v: Any, a: Any) -> Array:
         return self.to_v(q, a) + self.drift(q, v)
@@ -104,10 +126,10 @@ class _Layout(NamedTuple):
         return self.from_v(q, _sized(a, self.nv, "the other engine's a") - self.drift(q, v))
 
     def to_tau(self, q: Any, tau: Any) -> Array:
-        return _apply(self.map(q, leaders_only=True), _sized(tau, self.model.nv, "tau"))
+        return self._times(q, _sized(tau, self.model.nv, "tau"), leaders_only=True)
 
     def from_tau(self, q: Any, tau: Any) -> Array:
-        return _apply(_transpose(self.map(q)), _sized(tau, self.nv, "the other engine's tau"))
+        return self._transposed_times(q, _sized(tau, self.nv, "the other engine's tau"))
 
     def to_matrix(self, q: Any, M: Any) -> Array:
         if self.nv != self.model.nv:
@@ -115,11 +137,11 @@ class _Layout(NamedTuple):
                 f"robot {self.model.name!r}: a matrix over {self.model.nv} freedoms has no equal over {self.nv}, "
                 "because mimic joints share a freedom; convert the other engine's matrix instead"
             )
-        E = self.map(q)
+        E = self._map(q)
         return np.asarray(E @ _square(M, self.model.nv, "M") @ _transpose(E))
 
     def from_matrix(self, q: Any, M: Any) -> Array:
-        E = self.map(q)
+        E = self._map(q)
         return np.asarray(_transpose(E) @ _square(M, self.nv, "the other engine's M") @ E)
 
 

@@ -3,11 +3,14 @@
 The conversions to MuJoCo are also what `test_mjcf` compares every model through.
 """
 
+import tracemalloc
+
 import mujoco
 import numpy as np
 import pinocchio as pin
 import pytest
 
+import qddot
 from qddot import conventions, joints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.kinematics import link_poses
@@ -246,3 +249,15 @@ def test_a_mimic_joint_that_pinocchio_reduces_too_has_no_place_of_its_own():
     q, v, _, _ = batch(model, np.random.default_rng(9), ())
     near(conventions.to_pinocchio_q(model, reduced, q), q)
     near(conventions.to_pinocchio_v(model, reduced, q, v), v)
+
+
+def test_a_batch_takes_no_matrix_for_each_state():
+    """A thousand states of 200 freedoms are 1.6 MB, a thousand matrices 320 MB."""
+    model = qddot.chain(200, rng=0).model
+    q = np.random.default_rng(0).standard_normal((1000, model.nq))
+    tracemalloc.start()
+    try:
+        assert np.array_equal(conventions.from_mujoco_tau(model, q, conventions.to_mujoco_v(model, q, q)), q)
+        assert tracemalloc.get_traced_memory()[1] < 20e6
+    finally:
+        tracemalloc.stop()
