@@ -15,6 +15,8 @@ from qddot.model import Model
 
 Array = NDArray[Any]
 
+_MOST_DEPENDENT = 1e10  # trace of A_v M_vv⁻¹A_vᵀ times its reciprocal pivots: above, λ would keep fewer than six digits
+
 
 class ConstraintMethods:
     """A part of `Robot`."""
@@ -31,6 +33,7 @@ class ConstraintMethods:
         def nv(self) -> int: ...
         def neutral(self) -> Array: ...
         def _run(self, function: str, *inputs: Any, **needs: Any) -> Array: ...
+        def _yielding_has_mass(self, prescribed: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]: ...
 
     def with_constraint(
         self, name: str, *, position: Callable[[Any], Any] | None = None, velocity: Callable[[Any, Any], Any] | None = None
@@ -116,9 +119,45 @@ class ConstraintMethods:
         prescribed: Iterable[str | int | tuple[str, int]],
         choice: str = "torque",
         weights: ArrayLike | None = None,
+        method: str = "dense",
     ) -> tuple[Array, Array, Array]:
-        """As `hybrid_dynamics`, and the constraints' forces λ; `choice` and `weights` as for inverse dynamics."""
-        return self._closure.hybrid(q, v, a, tau, f_ext, self.model.freedoms(prescribed), choice, weights)
+        """As `hybrid_dynamics`, and the constraints' forces λ; `choice` and `weights` as for inverse dynamics.
+
+        `method` "dense" solves with the blocks of the mass matrix and takes any choice of freedoms; "multipliers" is one
+        kernel of Kim's recursions (70)-(80), for prescribed freedoms that leave the constraints' rows independent.
+        """
+        chosen = self.model.freedoms(prescribed)
+        if method == "dense":
+            return self._closure.hybrid(q, v, a, tau, f_ext, chosen, choice, weights)
+        if method != "multipliers":
+            raise InputError(f"method={method!r} is not known; take 'dense' or 'multipliers'")
+        return self._hybrid_by_multipliers(q, v, a, tau, f_ext, chosen)
+
+    def _hybrid_by_multipliers(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None, chosen: tuple[int, ...]
+    ) -> tuple[Array, Array, Array]:
+        """Where rows of A_v depend on each other, one state is an error and a sample of a batch NaN."""
+        closure, n = self._closure, self.nv
+        closure.see(q)
+        self._yielding_has_mass(chosen)
+        too_many = len(closure.rows) > n - len(chosen)
+        forces = () if f_ext is None else (f_ext,)
+        name = "constrained_hybrid_dynamics_with_forces" if forces else "constrained_hybrid_dynamics"
+        out = self._run(name, q, v, a, tau, *forces, prescribed=chosen)
+        found, force, lam, near = out[..., :n], out[..., n : 2 * n], out[..., 2 * n : -3], out[..., -3].real
+        found = closure._only_closed(found, out[..., -2:].real, None)
+        independent = np.asarray(
+            (near >= 0.0) & (near < _MOST_DEPENDENT) & (not too_many)
+        )  # rounding makes pivots negative
+        if out.ndim == 1 and not independent and all(np.isfinite(np.asarray(x)).all() for x in (q, v, a, tau, *forces)):
+            raise InputError(
+                f"with {len(chosen)} freedoms prescribed the {len(closure.rows)} constraints of robot {self.name!r} depend "
+                f"on each other in the {n - len(chosen)} that are left, so their forces are not unique; prescribe fewer "
+                f"freedoms, or take method='dense', which chooses among them"
+            )
+        good = independent & np.isfinite(found).all(axis=-1)
+        kept = [np.where(good[..., None], x, np.nan) for x in (found, force, lam)]
+        return kept[0], kept[1], closure.least(q, kept[2])
 
     @cached_property
     def _closure(self) -> Constrained:

@@ -160,9 +160,10 @@ class Constrained:
         nv = robot.nv
         if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
             near, off, fast = out[-3:].real.tolist()
-            if near < self._most_dependent and off <= CLOSED**2 and fast <= CLOSED**2:
+            if 0.0 <= near < self._most_dependent and off <= CLOSED**2 and fast <= CLOSED**2:
                 return out[:nv], out[nv:-3]
         a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
+        dependence = np.where(dependence >= 0.0, dependence, np.inf)  # W has no negative pivots but by rounding
         a = self._only_closed(a, worst, gains)
         if method == "auto" and not np.all(dependence < self._most_dependent):
             taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
@@ -244,7 +245,8 @@ class Constrained:
             raise robot._no_mass()
         out = robot._run("constrained_forward_dynamics_derivatives", q, v, tau)
         flat = self._only_closed(out[..., :-3], out[..., -2:].real, None)
-        singular = np.asarray(~(out[..., -3].real < self._usual * _DEPENDENT))
+        near = out[..., -3].real
+        singular = np.asarray(~((near >= 0.0) & (near < self._usual * _DEPENDENT)))
         if singular.ndim == 0 and singular and all(np.isfinite(np.asarray(x)).all() for x in (q, v, tau)):
             raise InputError(
                 f"the rows of robot {robot.name!r}'s constraints depend on each other in this configuration, which is "

@@ -21,6 +21,7 @@ from qddot.algorithms import (
     composite_body,
     constrained,
     constrained_derivatives,
+    constrained_hybrid,
     coriolis,
     denoc,
     derivatives,
@@ -283,11 +284,17 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 _CONSTRAINED = {"direct": constrained.direct, "multipliers": constrained.multipliers_first}
+_CONSTRAINED_HYBRID = {"multipliers": constrained_hybrid.constrained_hybrid_dynamics}
 
 
 def _closed(m: Model) -> Shape:
     """Accelerations, multipliers, how nearly rows depend, and the squares of what positions and velocities are off by."""
     return (m.nv + loops.count(m) + 3,)
+
+
+def _closed_hybrid(m: Model) -> Shape:
+    """Accelerations, forces, multipliers and the same three numbers."""
+    return (2 * m.nv + loops.count(m) + 3,)
 
 
 def _rows(m: Model) -> Shape:
@@ -319,6 +326,12 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     ),
     "constrained_forward_dynamics_with_forces": Function(
         ("q", "v", "tau", "f_ext", "gains"), _closed, _CONSTRAINED, ("rows",), tuple(_CONSTRAINED), regrouped
+    ),
+    "constrained_hybrid_dynamics": Function(
+        ("q", "v", "a", "tau"), _closed_hybrid, _CONSTRAINED_HYBRID, ("prescribed", "rows"), simplify=simplified
+    ),
+    "constrained_hybrid_dynamics_with_forces": Function(
+        ("q", "v", "a", "tau", "f_ext"), _closed_hybrid, _CONSTRAINED_HYBRID, ("prescribed", "rows"), simplify=regrouped
     ),
 }
 

@@ -64,7 +64,7 @@ def direct(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, gains: Any
         x[k] = x[k] * reciprocal[k]
         for i in above[k]:
             x[k] = x[k] - L[k][i] * x[i]
-    return _result(model, rows, x, lam, _dependence(W, W_inverse), worst)
+    return _result(model, rows, x, lam, dependence(W, W_inverse), worst)
 
 
 def multipliers_first(
@@ -83,7 +83,7 @@ def multipliers_first(
     lam = W_inverse @ (c - Vector(a.dot(free) for a in A))  # (67), (21)
     together = [Vector(column).dot(lam) for column in zip(*A, strict=True)] if A else [0.0] * model.nv
     x = [r + s for r, s in zip(free, split(push(stack(together))), strict=True)]  # (68) (69)
-    return _result(model, rows, x, lam, _dependence(W, W_inverse), worst)
+    return _result(model, rows, x, lam, dependence(W, W_inverse), worst)
 
 
 def _reduced(model: Model, q: Any) -> Any:
@@ -110,19 +110,25 @@ def closure(
     return A, c, (off.dot(off), rate.dot(rate))
 
 
-def _dependence(W: Matrix, inverse: Inverse) -> Scalar:
+def dependence(W: Matrix, inverse: Inverse) -> Scalar:
+    """How nearly the kept rows depend on each other: the trace of W times the sum of its reciprocal pivots."""
     trace = Vector(row[k] for k, row in enumerate(W))
     ones = [1.0] * len(trace)
     return trace.dot(ones) * Vector(inverse.reciprocal).dot(ones)
 
 
 def _result(
-    model: Model, rows: Sequence[int], a: Sequence[Scalar], lam: Vector, dependence: Scalar, worst: tuple[Scalar, Scalar]
+    model: Model, rows: Sequence[int], a: Sequence[Scalar], lam: Vector, near: Scalar, worst: tuple[Scalar, Scalar]
 ) -> Array:
-    forces: list[Scalar] = [0.0] * loops.count(model)
+    return stack([*a, *all_multipliers(model, rows, lam), near, *worst])
+
+
+def all_multipliers(model: Model, rows: Sequence[int], lam: Vector) -> list[Scalar]:
+    """λ of every row, zero for those that are not kept."""
+    out: list[Scalar] = [0.0] * loops.count(model)
     for r, f in zip(rows, lam, strict=True):
-        forces[r] = f
-    return stack([*a, *forces, dependence, *worst])
+        out[r] = f
+    return out
 
 
 # ---- with a numerical rank test, on matrices of numbers ------------------------------------------------------------------
