@@ -23,6 +23,7 @@ from qddot.algorithms import (
     constrained_derivatives,
     constrained_hybrid,
     coriolis,
+    cyclic_reduction,
     denoc,
     derivatives,
     differentiated,
@@ -161,11 +162,14 @@ _FORWARD = {
     "operators": operators.forward_dynamics,
     "augmented": augmented.forward_dynamics,
     "constraint_forces": augmented.forward_dynamics_constraint_forces,
+    "cyclic_reduction": cyclic_reduction.forward_dynamics,
     "divide_and_conquer": parallel.forward_dynamics,
 }
 # Formulations that look at links one by one, and not only at what they carry: inertias are not moved from link to link.
-_OF_WHOLE_LINKS = frozenset({"constraint_forces", "denoc", "divide_and_conquer"})
-_ASKS_FOR_MASS = frozenset({"constraint_forces", "divide_and_conquer"})  # whether a link has any: inertias stay numbers
+_OF_WHOLE_LINKS = frozenset({"constraint_forces", "cyclic_reduction", "denoc", "divide_and_conquer"})
+_ASKS_FOR_MASS = frozenset(
+    {"constraint_forces", "cyclic_reduction", "divide_and_conquer"}
+)  # whether a link has any: inertias stay numbers
 
 _HYBRID = {
     "articulated_body": hybrid.hybrid_dynamics,

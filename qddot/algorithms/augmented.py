@@ -138,7 +138,7 @@ class _Pivot:
 
 def forward_dynamics_constraint_forces(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """q̈ from (28): the constraint forces first, then every link by itself."""
-    require_inertias(model)
+    require_inertias(model, "constraint_forces")
     tau = tau + passive_forces(model, q, v)
     if model.is_coupled:
         return shared_coordinates.forward_dynamics(model, q, v, tau, f_ext, forward_dynamics_constraint_forces)
@@ -232,7 +232,7 @@ def _product(A: Matrix, inverse: Inverse, B: Matrix, sign: float) -> Matrix:
     return Matrix(Vector(sign * row.dot(column) for column in columns) for row in A.T)
 
 
-def require_inertias(model: Model) -> None:
+def require_inertias(model: Model, formulation: str) -> None:
     """(28) divides by the inertia of every link: one that is a point, a thin rod or nothing at all stops here."""
     for i, _ in model.outward():
         I = model.inertia[i]
@@ -242,5 +242,5 @@ def require_inertias(model: Model) -> None:
             if not np.linalg.eigvalsh(dense)[0] > 1e-14 * max(1e-300, np.trace(dense)):
                 raise FormulationError(
                     f"link {model.link_names[i]!r} has no mass or no inertia about some axis, and the formulation "
-                    f"'constraint_forces' divides by it; take 'augmented' or 'articulated_body'"
+                    f"{formulation!r} divides by it; take 'augmented' or 'articulated_body'"
                 )

@@ -24,6 +24,7 @@ step are arrays over links: of floats, or of any other scalars one by one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -73,22 +74,26 @@ class Links(NamedTuple):
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> Array:
     """q̈ by divide and conquer, one state; a batch is a loop over its states."""
-    if max(np.ndim(x) for x in (q, v, tau)) > 1 or np.ndim(f_ext) > 2:
-        return _each(model, q, v, tau, f_ext)
-    of_floats = all(np.asarray(x).dtype != object for x in (q, v, tau))
-    fixed = _fixed(model) if of_floats else Fixed.of(model, alone=True)
+    if is_batch(q, v, tau, f_ext):
+        return each_state(forward_dynamics, model, q, v, tau, f_ext)
+    fixed = fixed_of(model, q, v, tau)
     tau = tau + passive_forces(model, q, v) if fixed.is_passive else tau
     if model.is_coupled:
         return shared_coordinates.forward_dynamics(model, q, v, tau, f_ext, forward_dynamics)
-    links, element = _prepared(model, fixed, q, v, tau, f_ext)
+    links, element = prepared(model, fixed, q, v, tau, f_ext)
     base = np.array(model.base_acceleration.components)
     return accelerations(fixed.plan, links, element, base, fixed.loose)[fixed.freedoms]
 
 
-def _each(model: Model, q: Any, v: Any, tau: Any, f_ext: Any) -> Array:
+def is_batch(q: Any, v: Any, tau: Any, f_ext: Any) -> bool:
+    return max(np.ndim(x) for x in (q, v, tau)) > 1 or np.ndim(f_ext) > 2
+
+
+def each_state(forward: Callable[..., Array], model: Model, q: Any, v: Any, tau: Any, f_ext: Any) -> Array:
+    """A batch, state by state."""
     kind, forces = np.result_type(float, *(np.asarray(x) for x in (q, v, tau))), () if f_ext is None else (f_ext,)
     signature = "(q),(v),(v),(n,s)->(v)" if forces else "(q),(v),(v)->(v)"
-    each = np.vectorize(lambda *state: forward_dynamics(model, *state), otypes=[kind], signature=signature)
+    each = np.vectorize(lambda *state: forward(model, *state), otypes=[kind], signature=signature)
     return np.asarray(each(q, v, tau, *forces))
 
 
@@ -128,8 +133,14 @@ class Fixed(NamedTuple):
 _UNITS = tuple(motion(row) for row in np.eye(6).tolist())
 
 
+def fixed_of(model: Model, *inputs: Any) -> Fixed:
+    """Links of a kind together where the inputs are floats, else every link by itself."""
+    of_floats = all(np.asarray(x).dtype != object for x in inputs)
+    return _of_floats(model) if of_floats else Fixed.of(model, alone=True)
+
+
 @lru_cache(maxsize=8)
-def _fixed(model: Model) -> Fixed:
+def _of_floats(model: Model) -> Fixed:
     return Fixed.of(model, alone=False)
 
 
@@ -152,7 +163,7 @@ def _heavy(model: Model) -> tuple[bool, ...]:
     return tuple(heavy)
 
 
-def _prepared(model: Model, fixed: Fixed, q: Any, v: Any, tau: Any, f_ext: Any) -> tuple[Links, Element]:
+def prepared(model: Model, fixed: Fixed, q: Any, v: Any, tau: Any, f_ext: Any) -> tuple[Links, Element]:
     """Every link as an assembly by itself, and the joints."""
     q, v, tau = (np.asarray(x) for x in (q, v, tau))
     n, width = fixed.columns.shape
@@ -162,15 +173,15 @@ def _prepared(model: Model, fixed: Fixed, q: Any, v: Any, tau: Any, f_ext: Any) 
         own, rates = [q[fixed.starts[i] + k] for k in range(joint.nq)], [v[fixed.columns[i, k]] for k in range(joint.nv)]
         T = Product(placement, joint.transform(own))
         for k, e in enumerate(_UNITS):
-            _fill(X, i, k, Ad_inv(T, e))
+            fill(X, i, k, Ad_inv(T, e))
         for k, s in enumerate(joint.S(own)):
-            _fill(h, i, k, s)
-        _fill(rate[:, :, None], i, 0, joint.bias(own, rates))
+            fill(h, i, k, s)
+        fill(rate[:, :, None], i, 0, joint.bias(own, rates))
     qd, pushes = np.zeros((n, width), kind), np.zeros((n, width), kind)
     qd[fixed.freedoms], pushes[fixed.freedoms] = v, tau
-    step = _times(h, qd)
+    step = times(h, qd)
     V = velocities(fixed.plan, X, step)
-    moving, momentum = motion(list(V.T)), force(list(_times(fixed.inertia, V).T))
+    moving, momentum = motion(list(V.T)), force(list(times(fixed.inertia, V).T))
     c = rate + _stacked(ad(moving, motion(list(step.T))))
     push = -_stacked(ad_T(moving, momentum))
     if f_ext is not None:
@@ -184,7 +195,7 @@ def _stacked(x: Any) -> Array:
     return np.stack(x.components, axis=-1)
 
 
-def _fill(out: Array, i: Any, k: int, V: Any) -> None:
+def fill(out: Array, i: Any, k: int, V: Any) -> None:
     """Column k of the matrices of links i: six numbers, or six arrays over those links."""
     for r, x in enumerate(V.components):
         out[i, r, k] = x
@@ -200,10 +211,10 @@ def velocities(plan: Plan, X: Array, step: Array) -> Array:
     for i, outer, _, is_rake in plan.steps:
         kept.append((Y[i], w[i]))
         if not is_rake:
-            Y[i], w[i] = Y[outer] @ Y[i], _times(Y[outer], w[i]) + w[outer]
+            Y[i], w[i] = Y[outer] @ Y[i], times(Y[outer], w[i]) + w[outer]
     for (i, outer, owner, _), (Y_i, w_i) in zip(reversed(plan.steps), reversed(kept), strict=True):
-        before[outer] = (_times(Y_i, before[i]) + w_i)[owner]
-    V[1:] = (_times(X, before) + step)[1:]
+        before[outer] = (times(Y_i, before[i]) + w_i)[owner]
+    V[1:] = (times(X, before) + step)[1:]
     return V
 
 
@@ -211,21 +222,21 @@ def behind(links: Links, i: Any, own: Element, loose: Array) -> tuple[Element, A
     """Assemblies as the links feel them that carry them, and D⁻¹: Π = J - J h D⁻¹ hᵀJ and what goes with it."""
     X, h, c, R, tau = (x[i] for x in links)
     U = own.J @ h
-    D_inv = _inverse(_t(h) @ U + _diagonal(R))
+    D_inv = _inverse(transposed(h) @ U + _diagonal(R))
     yielding = h @ D_inv  # h D⁻¹
-    kept = np.eye(6) - yielding @ _t(U)
+    kept = np.eye(6) - yielding @ transposed(U)
     kept[loose[i]] = 0.0  # all six freedoms: nothing but the joint's force passes
-    given = _times(yielding, tau - _times(_t(h), _times(own.J, c) + own.e))
+    given = times(yielding, tau - times(transposed(h), times(own.J, c) + own.e))
     a = c + given  # of the innermost body, if what carries it does not accelerate
     A_h = own.A @ h
-    through = _times(own.J, a) + own.e
-    through[loose[i]] = _times(U @ D_inv, tau)[loose[i]]
+    through = times(own.J, a) + own.e
+    through[loose[i]] = times(U @ D_inv, tau)[loose[i]]
     return Element(
         own.A @ kept @ X,
-        own.C + A_h @ D_inv @ _t(A_h),
-        _t(X) @ own.J @ kept @ X,
-        own.b + _times(own.A, a),
-        _times(_t(X), through),
+        own.C + A_h @ D_inv @ transposed(A_h),
+        transposed(X) @ own.J @ kept @ X,
+        own.b + times(own.A, a),
+        times(transposed(X), through),
     ), D_inv
 
 
@@ -239,17 +250,17 @@ def raked(felt: Element, owner: Array, count: int) -> Element:
 
 def joined(inner: Element, outer: Element) -> tuple[Element, tuple[Array, Array, Array]]:
     """Both as one, and how the body between them moves: (1 + C J) a = A a_in + C Aᵀ f + b - C e, as its three terms."""
-    free = inner.b - _times(inner.C, outer.e)
-    right = np.concatenate([inner.A, inner.C @ _t(outer.A), free[..., None]], axis=-1)
+    free = inner.b - times(inner.C, outer.e)
+    right = np.concatenate([inner.A, inner.C @ transposed(outer.A), free[..., None]], axis=-1)
     E = _solve(np.eye(6) + inner.C @ outer.J, right)
     E_A, E_CAt, E_b = E[..., :6], E[..., 6:12], E[..., 12]
-    At_J = _t(inner.A) @ outer.J
+    At_J = transposed(inner.A) @ outer.J
     whole = Element(
         outer.A @ E_A,
         outer.C + outer.A @ E_CAt,
         inner.J + At_J @ E_A,
-        outer.b + _times(outer.A, E_b),
-        inner.e + _times(At_J, E_b) + _times(_t(inner.A), outer.e),
+        outer.b + times(outer.A, E_b),
+        inner.e + times(At_J, E_b) + times(transposed(inner.A), outer.e),
     )
     return whole, (E_A, E_CAt, E_b)
 
@@ -270,25 +281,25 @@ def accelerations(plan: Plan, links: Links, element: Element, base: Array, loose
     qdd = np.zeros((n, width), links.h.dtype)
 
     def move(i: Array, carrying: Array) -> None:
-        carried, (own, h) = _times(links.X[i], carrying) + links.c[i], (element.at(i), links.h[i])
-        pushed = _times(own.J, carried) + own.e - _times(_t(own.A), f[i])
-        qdd[i] = _times(D_inv[i], links.tau[i] - _times(_t(h), pushed))
-        a[i] = carried + _times(h, qdd[i])
+        carried, (own, h) = times(links.X[i], carrying) + links.c[i], (element.at(i), links.h[i])
+        pushed = times(own.J, carried) + own.e - times(transposed(own.A), f[i])
+        qdd[i] = times(D_inv[i], links.tau[i] - times(transposed(h), pushed))
+        a[i] = carried + times(h, qdd[i])
 
     move(plan.roots, np.broadcast_to(base, (len(plan.roots), 6)))
     for (i, outer, owner, is_rake), (felt, (E_A, E_CAt, E_b)) in zip(reversed(plan.steps), reversed(kept), strict=True):
-        middle = _times(E_A, a[i]) + _times(E_CAt, f[i]) + E_b
+        middle = times(E_A, a[i]) + times(E_CAt, f[i]) + E_b
         f[outer] = 0.0 if is_rake else f[i]
-        f[i] = _times(_t(felt.A), f[i]) - _times(felt.J, middle) - felt.e
+        f[i] = times(transposed(felt.A), f[i]) - times(felt.J, middle) - felt.e
         move(outer, middle[owner])
     return qdd
 
 
-def _times(A: Array, x: Array) -> Array:
+def times(A: Array, x: Array) -> Array:
     return (A @ x[..., None])[..., 0]
 
 
-def _t(A: Array) -> Array:
+def transposed(A: Array) -> Array:
     return np.swapaxes(A, -1, -2)
 
 
