@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import qddot
-from benchmarks.counts import BOTH, JOINTS, TABLE_I, arm
+from benchmarks.counts import BOTH, INVERSE, JOINTS, TABLE_I, TABLE_II, arm
 from qddot import functions, kernels
 from qddot.algorithms import denoc, joint_frames, lin
 from qddot.compiler.expr import trace
@@ -25,6 +25,10 @@ ERRATA_BOTH = (lambda n: 23 * n**2 + 47 * n - 103, lambda n: 15 * n**2 + 45 * n 
 # the same, traced here
 FIGURE_3 = (lambda n: 10.5 * n**2 + 29.5 * n - 67, lambda n: 6 * n**2 + 38 * n - 72)
 FIGURE_3_BOTH = (lambda n: 23 * n**2 + 34 * n - 86, lambda n: 15 * n**2 + 38 * n - 82)
+# Table II and, of 1991, inverse dynamics: slopes and constants that are traced here, n > 2
+KHALIL_KLEINFINGER = (lambda n: 96 * n - 125, lambda n: 83 * n - 116)
+BALAFOUTIS_PATEL = (lambda n: 93 * n - 122, lambda n: 80 * n - 113)
+BALAFOUTIS_PATEL_INVERSE = (lambda n: 93 * n - 112, lambda n: 81 * n - 104)
 FIGURE_A1 = (lambda n: 13.5 * n**2 + 11.5 * n - 56, lambda n: 9 * n**2 + 23 * n - 66)
 
 METHODS = ("newton_euler_columns", "newton_euler_half_columns", "composite_body", "denoc")
@@ -85,6 +89,20 @@ def print_counts():
     print(_head("\nWalker & Orin's three methods and Saha's entries: inertia matrix H, as is", columns))
     for n in JOINTS:
         print(_row(n, [count(arm(n), method, False) for method in METHODS]))
+    print(_head("\nLin 1988: inertia matrix H in O(n³)", ["paper", "as is", "regrouped"]))
+    for n in JOINTS:
+        print(_row(n, [TABLE_I["Lin 1988"](n), *(count(arm(n), "lin_1988", way) for way in (False, True))]))
+    columns = [x for who in TABLE_II for x in (f"{who}, paper", "as is", "regrouped")]
+    print(_head("\nTable II: bias vector b", columns))
+    for n in JOINTS:
+        cells = []
+        for who, method in (("Khalil & Kleinfinger", "khalil_kleinfinger"), ("Balafoutis et al.", "balafoutis_patel")):
+            cells += [TABLE_II[who](n), *(count(arm(n), method, way, "bias_force") for way in (False, True))]
+        print(_row(n, cells))
+    print(_head("\nInverse dynamics", ["Balafoutis & Patel 1991, paper", "as is", "regrouped"]))
+    for n in JOINTS:
+        ways = (count(arm(n), "balafoutis_patel", way, "inverse_dynamics") for way in (False, True))
+        print(_row(n, [INVERSE["Balafoutis & Patel 1991"](n), *ways]))
     print()
 
 

@@ -16,6 +16,7 @@ from qddot import parameters
 from qddot.algorithms import (
     articulated_body,
     augmented,
+    balafoutis_patel,
     changes,
     classical,
     composite_body,
@@ -30,8 +31,10 @@ from qddot.algorithms import (
     energy,
     factorization,
     hybrid,
+    khalil_kleinfinger,
     kinematics,
     lin,
+    lin_1988,
     loops,
     newton_euler,
     operational_space,
@@ -149,6 +152,8 @@ _INVERSE = {
     "newton_euler_classical": classical.inverse_dynamics,
     "newton_euler_absolute": newton_euler.inverse_dynamics_absolute,
     "denoc": denoc.inverse_dynamics,
+    "khalil_kleinfinger": khalil_kleinfinger.inverse_dynamics,
+    "balafoutis_patel": balafoutis_patel.inverse_dynamics,
 }
 _AUTO_INVERSE = ("newton_euler_classical", "newton_euler")
 _AUTO_FORWARD = ("articulated_body_classical", "composite_body_factored")
@@ -197,6 +202,7 @@ FUNCTIONS: dict[str, Function] = {
             "denoc": denoc.mass_matrix,
             "lin": lin.mass_matrix,
             "lin_planar": lin.mass_matrix_planar,
+            "lin_1988": lin_1988.mass_matrix,
             "renaud": renaud.mass_matrix,
             "fijany_bejczy": renaud.mass_matrix_recursive,
             "operators": operators.mass_matrix,
@@ -224,6 +230,8 @@ FUNCTIONS: dict[str, Function] = {
             "denoc": denoc.bias_force,
             "lin": lin.bias_force,
             "lin_planar": lin.bias_force_planar,
+            "khalil_kleinfinger": khalil_kleinfinger.bias_force,
+            "balafoutis_patel": balafoutis_patel.bias_force,
         },
         auto=("newton_euler_classical", "newton_euler"),
         simplify=simplified,

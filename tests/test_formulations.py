@@ -52,7 +52,7 @@ def agree(robot, name, compute):
     expected = compute(first, arrays, needs)
     several_axes = not {j.kind for j in robot.model.joint[1:]} <= {*ONE_AXIS, "helical"}
     for method in others:
-        if several_axes and method.split("_")[0] in ("lin", "renaud", "fijany"):
+        if several_axes and method.split("_")[0] in ("lin", "renaud", "fijany", "khalil", "balafoutis"):
             with pytest.raises(FormulationError, match="joint '"):
                 compute(method, arrays, needs)
         elif method == "cyclic_reduction" and is_branched(robot.model):
@@ -82,7 +82,7 @@ def test_lin_and_renaud_with_and_without_regrouping(regroup):
     robot = qddot.load("puma560")
     s = State(robot)
     M = composite_body.mass_matrix(robot.model, s.q)
-    for method in ("lin", "lin_planar", "renaud", "fijany_bejczy", "denoc"):
+    for method in ("lin", "lin_planar", "lin_1988", "renaud", "fijany_bejczy", "denoc"):
         close(robot.kernel("mass_matrix", method=method, regroup=regroup)(s.q), M, AGREED)
 
 
@@ -106,12 +106,13 @@ def test_half_columns(robot):
     close(composite_body.mass_matrix_by_half_columns(s.model, s.q), composite_body.mass_matrix(s.model, s.q), AGREED)
 
 
-OTHERS = ("denoc", "lin", "lin_planar", "renaud", "fijany_bejczy", "newton_euler_half_columns")
+OTHERS = ("denoc", "lin", "lin_planar", "lin_1988", "renaud", "fijany_bejczy", "newton_euler_half_columns")
+RECURSIVE = ("khalil_kleinfinger", "balafoutis_patel")  # the recursion that `auto` takes, but for details
 
 
 def test_formulations_of_the_papers_are_not_contenders_of_auto():
     for function in FUNCTIONS.values():
-        assert not set(OTHERS) & set(function.auto)
+        assert not {*OTHERS, *RECURSIVE} & set(function.auto)
 
 
 @pytest.mark.parametrize("name", ["mass_matrix", "bias_force", "forward_dynamics"])
@@ -124,13 +125,23 @@ def test_none_of_them_would_win(name):
             assert len(fused(functions.cheapest(model, name, method).program).nodes()) >= taken
 
 
+@pytest.mark.parametrize("name", ["inverse_dynamics", "bias_force"])
+def test_what_auto_leaves(name):
+    """docs/formulations.md: within one instruction or a twentieth of what `auto` takes, on these arms."""
+    for robot in ("planar3", "scara", "stanford", "puma560"):
+        model = qddot.load(robot).model.without_passive_forces()
+        taken = len(fused(functions.cheapest(model, name, "auto").program).nodes())
+        for method in RECURSIVE:
+            assert len(fused(functions.cheapest(model, name, method).program).nodes()) >= min(taken - 1, 0.95 * taken)
+
+
 def test_count_leaves_out_what_is_not_for_a_robot(tmp_path, capsys):
     file = str(tmp_path / "robot.json")
     qddot.Robot(random_tree(2, rng=1, kinds=("universal",)).model()).save(file)
     assert main(["count", file, "--function", "mass_matrix"]) == 0
     out = capsys.readouterr().out
     assert "denoc" in out
-    assert "without lin, lin_planar, renaud, fijany_bejczy: joint 'joint1' of robot 'tree2' is universal" in out
+    assert "without lin, lin_planar, lin_1988, renaud, fijany_bejczy: joint 'joint1' of robot 'tree2' is universal" in out
     assert main(["count", file, "--function", "mass_matrix", "--method", "lin"]) != 0
     assert "joint 'joint1'" in capsys.readouterr().err
     assert main(["count", "planar3", "--function", "mass_matrix", "--method", "walker_orin_2"]) == 0

@@ -59,17 +59,17 @@ def link_forces(model: Model, q: Any, v: Any, a: Any, f_ext: Any) -> tuple[list[
     qd, qdd, F_ext = model.velocities(v), model.velocities(a), model.external(f_ext)
     w, wdot, acc, U, F = model.per_link("w", "wdot", "acc", "U", "F")
     w[0], wdot[0], acc[0] = model.base_acceleration.w, model.base_acceleration.w, model.base_acceleration.v
-    U[0], F[0] = _spin(w[0], wdot[0]), zero_force()
+    U[0], F[0] = spin(w[0], wdot[0]), zero_force()
     for i, p in model.outward():
         outer, inner = _positions(T[i])
         w_p = _turned(T[i], w[p])
         (w_J, u), rate = S[i] @ qd[i], Sdot_v[i] + S[i] @ qdd[i]
         w[i] = add(w_p, w_J)
         wdot[i] = add(add(_turned(T[i], wdot[p]), cross(w_p, w_J)), rate.w)
-        U[i], I = _spin(w[i], wdot[i]), model.inertia[i]
+        U[i], I = spin(w[i], wdot[i]), model.inertia[i]
         origin = add(_turned(T[i], add(acc[p], mat_vec(U[p], outer))), mat_vec(U[i], inner))
         acc[i] = add(add(origin, rate.v), add(cross(add(w_p, w_p), u), cross(w_J, u)))
-        moment = add(_twice_skew_part(U[i], second_moments(I)), cross(I.h, acc[i]))
+        moment = add(twice_skew_part(U[i], second_moments(I)), cross(I.h, acc[i]))
         F[i] = Force(moment, add(scale(I.m, acc[i]), mat_vec(U[i], I.h))) - F_ext[i]
     return T, S, F
 
@@ -87,7 +87,7 @@ def _turned(T: Transform, x: Vec) -> Vec:
     return x
 
 
-def _spin(w: Vec, wdot: Vec) -> Mat:
+def spin(w: Vec, wdot: Vec) -> Mat:
     """[ω̇] + [ω][ω]."""
     xx, yy, zz = w[0] * w[0], w[1] * w[1], w[2] * w[2]
     xy, xz, yz = w[0] * w[1], w[0] * w[2], w[1] * w[2]
@@ -98,7 +98,7 @@ def _spin(w: Vec, wdot: Vec) -> Mat:
     )
 
 
-def _twice_skew_part(U: Mat, P: Mat) -> Vec:
+def twice_skew_part(U: Mat, P: Mat) -> Vec:
     """∫ r × U r dm, of which the skew part of U P is half."""
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = U
     return (

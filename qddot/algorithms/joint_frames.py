@@ -1,4 +1,4 @@
-"""Frames on the joints with z along the axis: what Lin 1991 and the appendix of it (Renaud) are written in.
+"""Frames on the joints with z along the axis: what Lin 1991, its appendix (Renaud) and those of its tables are written in.
 
 Lin's "normal driving-axis coordinate system" is the modified Denavit-Hartenberg one. Of it the formulas use only that the
 axis of joint j is the z of frame E_j, which stands on joint j and moves with link j. Here E_j has the origin of link j's
@@ -69,7 +69,7 @@ def _on_an_axis(model: Model, i: int) -> Joint:
     joint = model.joint[i]
     if joint.kind not in _TURNING + _SLIDING:
         raise FormulationError(
-            f"joint {model.joint_names[i]!r} of robot {model.name!r} is {joint.kind}; the formulas of Lin and of Renaud "
+            f"joint {model.joint_names[i]!r} of robot {model.name!r} is {joint.kind}; the formulations of Lin's paper "
             "are for joints of one axis (revolute, prismatic, helical): take another method, or method='auto'"
         )
     return joint
