@@ -2,11 +2,10 @@
 
     python -m tests.mutants [--rows "Kim 2012"] [--faults 5] [--jobs 2] [--write]
 
-A fault is a small change of the function's syntax tree: a plus that becomes a minus, a factor or a sign that is dropped, a
-number that is another, a result that is off. Where lines of the function carry the number of the row's equation in a comment,
-the faults are put there. The code object of the running function is replaced, in a child process for each fault, so no file
-changes. A fault that every named test of its row misses is a survivor, and the exit code is 1. `--write` puts the table into
-docs/mutants.md.
+A fault is a small change of the function's syntax tree: a plus becomes a minus, a factor or a sign is dropped, a value is
+off by 1 %. Where lines of the function carry the number of the row's equation in a comment, the faults are put there. The
+code object of the running function is replaced, in a child process for each fault; no file changes. A fault that every
+named test of its row misses is a survivor, and the exit code is 1. `--write` puts the table into docs/mutants.md.
 """
 
 from __future__ import annotations
@@ -125,9 +124,9 @@ class _Change(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.value, ast.Call) and not _is_container(node.value):
-            if self._hit(node, f"{_short(ast.unparse(node))}: value off"):
-                return ast.copy_location(ast.Assign(node.targets, _off(node.value)), node)
+        is_value = isinstance(node.value, ast.Call) and not _is_container(node.value)
+        if is_value and self._hit(node, f"{_short(ast.unparse(node))}: value off"):
+            return ast.copy_location(ast.Assign(node.targets, _off(node.value)), node)
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
@@ -195,10 +194,10 @@ def _of_function(name: str, function: types.FunctionType) -> list[tuple[Fault, s
 
 def _definition(tree: ast.AST, function: types.FunctionType) -> ast.FunctionDef:
     line = function.__code__.co_firstlineno
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == function.__code__.co_name:
-            if line in (node.lineno, *(d.lineno for d in node.decorator_list)):
-                return node
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        begins = (node.lineno, *(d.lineno for d in node.decorator_list))
+        if node.name == function.__code__.co_name and line in begins:
+            return node
     raise LookupError(function.__qualname__)
 
 
@@ -239,7 +238,7 @@ def _find(name: str) -> Any:
 
 
 def caught(jobs: list[Job], processes: int) -> dict[Job, bool]:
-    """For each fault and its tests whether one of them fails, each in a process of its own: exit code 1, or a killed one."""
+    """For each fault and its tests whether one of them fails, in a process of its own: exit code 1, or a killed one."""
     waiting, running, out = list(reversed(jobs)), {}, {}
     while waiting or running:
         while waiting and len(running) < processes:
@@ -339,10 +338,11 @@ def page(results: list[Result], most: int) -> str:
     lines = [
         "# Faults put into the functions of the papers",
         "",
-        f"`python -m tests.mutants --faults {most} --write` puts faults into every function that [the papers' table](papers.md)",
-        "names and runs the tests of that row: a plus becomes a minus, a factor or a sign is dropped, a value is off by 1 %.",
-        "Where lines of a function carry the equation's number, the faults are put there. A row whose function is a class counts",
-        "as covered when its tests catch some of the faults in it; a function's faults must all be caught.",
+        f"`python -m tests.mutants --faults {most} --write` puts faults into every function that [the table of the",
+        "papers](papers.md) names and runs the tests of that row: a plus becomes a minus, a factor or a sign is dropped, a",
+        "value is off by 1 %. Where lines of a function carry the equation's number, the faults are put there. All faults of",
+        "a function must be caught; a row whose function is a class counts as covered when its tests catch some of the",
+        "faults in it.",
         "",
         f"{len(results)} rows, {made} faults, {missed} survivors.",
         "",
