@@ -79,9 +79,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.05, help="of a turn")
     options = parser.parse_args()
     sides = Side(options.before), Side(options.after)
-    print(
-        f"{platform.processor() or platform.machine()}, {options.states} states, {options.rounds} rounds, ratio = before / after"
-    )
+    print(f"{platform.machine()}, {options.states} states, {options.rounds} rounds, ratio = before / after")
     for robot in options.robots.split(","):
         for function in options.functions.split(","):
             question = {"robot": robot, "function": function, "states": options.states, "seconds": options.seconds}
@@ -93,10 +91,8 @@ def main() -> None:
                 ratios.append(times[0] / times[1])
             same = "same bits" if answers[0]["digest"] == answers[1]["digest"] else "other bits"
             counts = " → ".join(str(a["instructions"]) for a in answers)
-            low, high = min(ratios), max(ratios)
-            print(
-                f"{robot:18} {function:30} {statistics.median(ratios):.3f} ({low:.2f}–{high:.2f})  {same}, {counts} operations"
-            )
+            spread = f"{statistics.median(ratios):.3f} ({min(ratios):.2f}–{max(ratios):.2f})"
+            print(f"{robot:18} {function:30} {spread}  {same}, {counts} operations")
 
 
 if __name__ == "__main__":
