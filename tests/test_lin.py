@@ -261,6 +261,19 @@ def test_bias_vector(robot):
         close(function(s.model, s.q, s.v), b)
 
 
+@SETTINGS
+@given(arms())
+def test_fig_3_forms_both(robot):
+    """Fig. 3, the values of both of its results, with either similarity: M q̈ + b is inverse dynamics without rotors."""
+    s = State(robot)
+    M, b = composite_body.mass_matrix(s.model, s.q), newton_euler.bias_force(s.model, s.q, s.v)
+    for similarity in (joint_frames.listed_similarity, joint_frames.planar_similarity):
+        H, bias = lin.inertia_and_bias(s.model, s.q, s.v, similarity)
+        close(H, M)
+        close(bias, b)
+        close(H @ s.a + bias, newton_euler.rigid_body_forces(s.model, s.q, s.v, s.a))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_d_and_zeta(seed):
     """(55) (56) (57) (66): in the frames of Fig. 3, against the sums in the axes of the base."""

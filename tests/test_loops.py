@@ -571,6 +571,28 @@ def test_inverse_dynamics_of_the_fivebar(drives):
         close(lam, np.zeros_like(lam))
 
 
+def test_an_immovable_structure_needs_no_torque():
+    """Kim, after (66): with more constraints than freedoms the loops bear everything, and the least torques are none."""
+    b = qddot.Builder("truss", gravity=(0.0, -9.81, 0.0))
+    b.link("left", 1.0, (0.2, 0, 0), BODY).joint("j1", "world", "left", Revolute(), linkages.turned(2, 1.0))
+    b.link("right", 2.0, (0.2, 0, 0), BODY)
+    b.joint("j2", "world", "right", Revolute(), linkages.turned(2, math.pi - 1.0, (2 * 0.4 * math.cos(1.0), 0.0, 0.0)))
+    ends = (linkages.turned(2, -1.0, (0.4, 0, 0)), linkages.turned(2, 1.0 - math.pi, (0.4, 0, 0)))
+    robot = b.loop("apex", "left", "right", Fixed(), *ends).robot()
+    q = v = a = np.zeros(2)
+    assert robot.mobility == 0
+    assert loops.count(robot.model) > robot.nv  # n < m
+    weight = robot.spanning_tree().inverse_dynamics(q, v, a)
+    assert np.abs(weight).min() > 0.5
+    tau, lam = robot.constrained_inverse_dynamics(q, v, a, actuated=robot.joint_names)
+    close(tau, np.zeros(2))
+    close(robot.constraint_jacobian(q).T @ lam, weight)
+    tau, lam = robot.constrained_inverse_dynamics(q, v, a, actuated=robot.joint_names, choice="constraint_force")
+    close(tau, weight)  # the other choice: the joints bear everything
+    close(lam, np.zeros_like(lam))
+    close(robot.forward_dynamics(q, v, np.array([3.0, -5.0])), a)  # whatever the drives do
+
+
 def test_one_drive_is_too_few():
     robot = linkages.fivebar_weld().robot()
     q, v, a = motion(robot)

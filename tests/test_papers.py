@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
+import inspect
 import re
 import types
 from pathlib import Path
@@ -118,23 +120,45 @@ def test_functions_exist():
         if row.function == OPEN:
             continue
         for name in names(row.function):
-            thing = _find(name)
+            thing = resolve(name)
             found = callable(thing) or isinstance(thing, property | functools.cached_property)
             assert found, f"{name} of {row.equations} is no function"
 
 
-def _find(name):
-    """What qddot has under a dotted name: modules as far as they go, then attributes."""
-    thing = importlib.import_module("qddot")
-    path = "qddot"
-    for part in name.split("."):
+def resolve(name):
+    """What stands under a full dotted name: modules as far as they go, then attributes."""
+    first, *parts = name.split(".")
+    assert first == "qddot", f"{name!r} is not a full dotted name"
+    thing = importlib.import_module(first)
+    path = first
+    for part in parts:
         path = f"{path}.{part}"
         if isinstance(thing, types.ModuleType) and hasattr(thing, "__path__"):
             thing = importlib.import_module(path)
         else:
-            assert hasattr(thing, part), f"qddot has no {name}: {part!r} is missing"
+            assert hasattr(thing, part), f"there is no {name}: {part!r} is missing"
             thing = getattr(thing, part)
     return thing
+
+
+def test_functions_are_the_ones_that_compute():
+    """A name that is only imported or inherited, or a method without a body, would lead the reader astray."""
+    for row in rows():
+        for name in names(row.function) if row.function != OPEN else ():
+            thing = resolve(name)
+            thing = thing.fget if isinstance(thing, property) else getattr(thing, "func", thing)
+            own = f"{thing.__module__}.{thing.__qualname__}"
+            assert name == own, f"{name} of {row.equations} is {own}"
+            assert isinstance(thing, type) or "NotImplementedError" not in inspect.getsource(thing), (
+                f"{name} computes nothing"
+            )
+
+
+@functools.cache
+def functions_of(file):
+    """The names of the functions at the top level of a file."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def test_tests_exist():
@@ -142,11 +166,12 @@ def test_tests_exist():
         if row.test == OPEN:
             continue
         for name in names(row.test):
-            file, _, test = name.partition("::")
-            source = ROOT / "tests" / f"{file}.py"
-            assert source.is_file(), f"{name}: there is no {source.name}"
-            text = source.read_text(encoding="utf-8")
-            assert re.search(rf"^def {re.escape(test)}\(", text, re.MULTILINE), f"{source.name} has no {test}"
+            file, separator, test = name.partition("::")
+            assert re.fullmatch(r"tests/test_\w+\.py", file), f"{name!r} is no id of a test"
+            assert separator, f"{name!r} is no id of a test"
+            assert (ROOT / file).is_file(), f"{name}: there is no {file}"
+            assert test.startswith("test_"), f"{name!r} is no id of a test"
+            assert test in functions_of(file), f"{file} has no {test}"
 
 
 def test_every_correction_is_named():

@@ -107,14 +107,29 @@ def twist_rate(s):
 
 
 def test_the_rates_of_twists_are_classical_accelerations():
-    """(8) (10): ṫ has the acceleration of the centre of mass, unlike a spatial acceleration."""
+    """(8): ṫ has the acceleration of the centre of mass, unlike a spatial acceleration."""
     s = state(3)
     t_dot = twist_rate(s).reshape(-1, 6)
     velocity = rate(s, lambda q: saha.N(s.model, q) @ s.v).reshape(-1, 6) + (saha.N(s.model, s.q) @ s.a).reshape(-1, 6)
     close(t_dot, velocity, COMPLEX_STEP)
-    M_dot = saha.mass_rates(s.model, s.q, s.v)
-    omega = saha.twist(s.model, s.q, s.v)[6:9]
-    close(M_dot[6:12, 6:12], saha.body_mass_rate(tuple(omega), denoc.bodies(s.model, s.q).M[2]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stacked_rates_of_all_bodies(seed):
+    """(10): Ṁ of every body of a chain, ω_i × I_i from its own pose and inertia; Ṁ t is the part of the rate of momentum
+    that is not M ṫ, and no body appears in the rows of another."""
+    s = State(Robot(chain(5, rng=seed).model(), compiled=False), seed)
+    M_dot, t = saha.mass_rates(s.model, s.q, s.v), saha.twist(s.model, s.q, s.v)
+    expected = np.zeros((30, 30))
+    for i, T in enumerate(s.robot.forward_kinematics(s.q), 1):
+        m, h, I = s.model.inertia[i]
+        about = np.array(I) - (np.dot(h, h) * np.eye(3) - np.outer(h, h)) / m
+        R, turning = T[:3, :3], rate(s, lambda q, i=i: s.robot.forward_kinematics(q)[i - 1])[:3, :3]
+        expected[6 * i - 6 : 6 * i - 3, 6 * i - 6 : 6 * i - 3] = (turning @ R.T) @ (R @ about @ R.T)
+    close(M_dot, expected, COMPLEX_STEP)
+    assert len({tuple(np.round(M_dot[k : k + 3, k : k + 3].ravel(), 9)) for k in range(0, 30, 6)}) == 5
+    momentum = rate(s, lambda q: saha.mass_matrices(s.model, q) @ (saha.N(s.model, q) @ s.v))
+    close(M_dot @ t, momentum - saha.mass_matrices(s.model, s.q) @ (saha.N_rate(s.model, s.q, s.v) @ s.v), COMPLEX_STEP)
 
 
 def test_unconstrained_equations():

@@ -51,7 +51,7 @@ def direct(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, gains: Any
                 x[i] = x[i] - L[k][i] * x[k]
         return Vector(x)
 
-    A, c, worst = _closure(model, q, v, rows, gains)
+    A, c, worst = closure(model, q, v, rows, gains)
     Y, z = [inward(list(row)) for row in A], inward(split(force))
     scaled = [y.times(reciprocal) for y in Y]
     W = Matrix(Vector(y.dot(s) for s in scaled) for y in Y)
@@ -74,7 +74,7 @@ def multipliers_first(
 
     The reduced ones reuse articulated inertias and transforms, and know neither velocity nor gravity.
     """
-    A, c, worst = _closure(model, q, v, rows, gains)
+    A, c, worst = closure(model, q, v, rows, gains)
     free = split(articulated_body.forward_dynamics(model, q, v, tau, f_ext))
     push = _reduced(model, q)
     columns = [Vector(split(push(stack(row)))) for row in A]
@@ -96,7 +96,7 @@ def _reduced(model: Model, q: Any) -> Any:
     return lambda tau: articulated_body.accelerations_from_rest(model, T, S, inertias, tau)
 
 
-def _closure(
+def closure(
     model: Model, q: Any, v: Any, rows: Sequence[int], gains: Any
 ) -> tuple[list[Vector], Vector, tuple[Scalar, Scalar]]:
     """The kept rows of A, the c that A q̈ is to be, and the squares of what positions and velocities are off by."""
