@@ -14,7 +14,6 @@ import argparse
 import ast
 import contextlib
 import copy
-import functools
 import importlib
 import inspect
 import io
@@ -225,13 +224,15 @@ _ARITHMETIC = ("__add__", "__sub__", "__mul__", "__rmul__", "__matmul__", "__neg
 
 
 def _find(name: str) -> Any:
-    thing: Any = importlib.import_module("qddot")
-    path = "qddot"
-    for part in name.split("."):
-        path = f"{path}.{part}"
-        is_package = isinstance(thing, types.ModuleType) and hasattr(thing, "__path__")
-        thing = importlib.import_module(path) if is_package else inspect.getattr_static(thing, part)
-    return thing
+    """What has this dotted name, properties as they stand in their class."""
+    *path, last = name.split(".")
+    for cut in range(len(path), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            thing: Any = importlib.import_module(".".join(path[:cut]))
+            for part in [*path[cut:], last]:
+                thing = inspect.getattr_static(thing, part)
+            return thing
+    raise LookupError(name)
 
 
 # ---- running tests -------------------------------------------------------------------------------------------------------
@@ -280,13 +281,6 @@ def _failed(fault: Fault | None, tests: tuple[str, ...]) -> bool:
     return outcome != pytest.ExitCode.OK
 
 
-@functools.cache
-def node_id(test: str) -> str:
-    """`test_x::test_y` of the table as pytest names it."""
-    file, _, function = test.partition("::")
-    return f"{ROOT / 'tests' / file}.py::{function}"
-
-
 class Result(NamedTuple):
     """What became of the faults of one row."""
 
@@ -299,7 +293,8 @@ class Result(NamedTuple):
 
 def run(wanted: str, most: int, jobs: int) -> list[Result]:
     """All rows whose paper or equation has the wanted text in it."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    os.chdir(ROOT)
+    sys.path.insert(0, "tests")
     papers = importlib.import_module("test_papers")
     rows = [
         (paper, row)
@@ -307,7 +302,7 @@ def run(wanted: str, most: int, jobs: int) -> list[Result]:
         for row in table
         if row.function != papers.OPEN and wanted in f"{paper} {' '.join(row.equations)}"
     ]
-    tests = {row: tuple(node_id(t) for t in papers.names(row.test)) for _, row in rows}
+    tests = {row: tuple(papers.names(row.test)) for _, row in rows}
     for file in sorted({t.partition("::")[0] for row in tests.values() for t in row}):
         importlib.import_module(Path(file).stem)  # once, before the children are made
     broken = [t for (_, t), failed in caught([(None, t) for t in dict.fromkeys(tests.values())], jobs).items() if failed]
