@@ -39,6 +39,7 @@ Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
+_AXES = {"f_ext": 2, "df_ext_dp": 2}  # of one state's input; the others have one
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
@@ -546,8 +547,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
                 result = algorithm(self.model, *arrays, **needs)
         except ZeroDivisionError:
             result = np.full(found.output(self.model), np.nan)
-        forces = found.inputs.index("f_ext") if "f_ext" in found.inputs else len(arrays)
-        return _batched(len(found.output(self.model)), result, *arrays, forces=forces)
+        return _batched(len(found.output(self.model)), result, *arrays, axes=[_AXES.get(x, 1) for x in found.inputs])
 
     # ---- checks
 
@@ -587,11 +587,11 @@ class Robot(DerivativeMethods, ConstraintMethods):
     def _v(self, v: ArrayLike, what: str) -> Array:
         return self._shaped(v, self.nv, what, "nv")
 
-    def _forces(self, f_ext: ArrayLike) -> Array:
-        array = self._shaped(f_ext, 6, "f_ext", "six components a force, so it")
+    def _forces(self, f_ext: ArrayLike, what: str) -> Array:
+        array = self._shaped(f_ext, 6, what, "six components a force, so it")
         if array.ndim < 2 or array.shape[-2] != self.model.n_links:
             raise InputError(
-                f"f_ext has shape {array.shape}, but must be (..., {self.model.n_links}, 6): "
+                f"{what} has shape {array.shape}, but must be (..., {self.model.n_links}, 6): "
                 f"a force (moment, force) in its own frame for each of robot {self.name!r}'s moving links"
             )
         return array
@@ -602,12 +602,13 @@ class Robot(DerivativeMethods, ConstraintMethods):
             raise InputError(f"{function} takes {', '.join(names)}; {len(inputs)} arrays were given")
         checks: dict[str, Callable[[Any, str], Array]] = {
             "q": self._q,
-            "f_ext": lambda x, _: self._forces(x),
+            "f_ext": self._forces,
+            "df_ext_dp": self._forces,
             "gains": lambda x, what: self._shaped(x, 2, what, "gains (k_p, k_d), so it"),
             "tau_loops": lambda x, what: self._shaped(x, self._n_closing, what, "freedoms of closing joints"),
         }
         arrays = [checks.get(name, self._v)(x, name) for name, x in zip(names, inputs, strict=True)]
-        batches = [a.shape[: a.ndim - (2 if n == "f_ext" else 1)] for n, a in zip(names, arrays, strict=True)]
+        batches = [a.shape[: a.ndim - _AXES.get(n, 1)] for n, a in zip(names, arrays, strict=True)]
         try:
             np.broadcast_shapes(*batches)
         except ValueError:
@@ -678,11 +679,14 @@ def _all_finite(arrays: Sequence[Any]) -> bool:
     return all(bool(np.isfinite(np.asarray(x)).all()) for x in arrays)
 
 
-def _batched(core: int, result: Any, *inputs: Array, forces: int = 3) -> Array:
-    """The result with the batch axes of the inputs, which it lacks where it does not depend on them."""
-    axes = [x.shape[: x.ndim - (2 if k == forces else 1)] for k, x in enumerate(inputs)]  # forces have one axis more
+def _batched(core: int, result: Any, *inputs: Array, axes: Sequence[int] | None = None) -> Array:
+    """The result with the batch axes of the inputs, which it lacks where it does not depend on them.
+
+    `axes` are those of one state's inputs, one each if nothing is said.
+    """
+    batches = [x.shape[: x.ndim - n] for x, n in zip(inputs, axes or [1] * len(inputs), strict=True)]
     out = np.asarray(result)
-    shape = (*np.broadcast_shapes(*axes), *out.shape[out.ndim - core :])
+    shape = (*np.broadcast_shapes(*batches), *out.shape[out.ndim - core :])
     return out if out.shape == shape else np.broadcast_to(out, shape).copy()
 
 
