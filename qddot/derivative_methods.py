@@ -57,7 +57,7 @@ class DerivativeMethods:
         """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv).
 
         `f_ext`, (..., n_links, 6), keeps its components in body frames while q changes. Forces that depend on q and v come
-        with their own Jacobians `df_ext_dq` and `df_ext_dv`, (..., n_links, 6, nv), and dq and dv are total derivatives. The
+        with their Jacobians `df_ext_dq` and `df_ext_dv`, (..., n_links, 6, nv), and dq and dv are total derivatives. The
         result has `df_ext`, (..., nv, n_links, 6), then, which is computed at its first use.
         """
         self._only_trees("inverse_dynamics_derivatives")

@@ -112,19 +112,21 @@ class Pull:
     def complete(self, kind: type[Kind], parts: list[Array], D: Array | None, *, less_own: bool = False) -> Kind:
         """The slopes by q, by v and by all else, with the chain rule. D answers joint forces, less themselves if asked."""
 
-        def answer(forces: Array) -> Array:
-            found = 0.0 if D is None else D @ forces
-            return np.asarray(found - forces if less_own else found)
+        def answer(slopes: Array | None) -> Array:
+            with np.errstate(all="ignore"):  # a sample that is not finite is its own affair, as in kernels
+                forces = self.J_T if slopes is None else self.J_T @ slopes
+                found = 0.0 if D is None else D @ forces
+                return np.asarray(found - forces if less_own else found)
 
         def by_forces() -> Array:
-            found = answer(self.J_T)
+            found = answer(None)
             return found.reshape(*found.shape[:-1], -1, 6)
 
         total = list(parts)
         for k, (what, slopes) in enumerate(self.slopes):
             if slopes is not None:
                 self._fits(what, slopes, parts[k])
-                total[k] = parts[k] + answer(self.J_T @ slopes)
+                total[k] = parts[k] + answer(slopes)
         shape = np.broadcast_shapes(*(x.shape for x in total))
         out = kind(*(x if x.shape == shape else np.broadcast_to(x, shape).copy() for x in total))
         out._answer = by_forces

@@ -292,7 +292,7 @@ def _with_forces(table: Mapping[str, Function], *names: str) -> dict[str, Functi
     }
 
 
-FUNCTIONS |= _with_forces(
+DERIVATIVES_WITH_FORCES: dict[str, Function] = _with_forces(
     FUNCTIONS,
     "inverse_dynamics_derivatives",
     "forward_dynamics_derivatives",
@@ -413,7 +413,7 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
+    known = FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
     if name not in known:
         raise unknown("function", name, known, "a robot")
     function = known[name]
