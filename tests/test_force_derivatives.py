@@ -6,6 +6,8 @@ Closed forms, Kim's Tables 5, 6 and 7, dual numbers, complex steps through `inte
 import copy
 import dataclasses
 import pickle
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,6 +178,23 @@ def test_springs_and_drag_by_the_chain_rule(robot, data):
     for k in range(robot.nv):
         found = robot.inverse_dynamics_derivative(s.q, s.v, s.a, s.f_ext, by=("q", k), df_ext_dp=by_q[..., k])
         close(found, total[:, k])
+
+
+def test_the_page_of_the_docs():
+    """Its example runs, and its closed form of the spring's Jacobian is right."""
+    text = (Path(__file__).parents[1] / "docs" / "derivatives.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def law" in b)
+    page = {}
+    exec(compile(block, "derivatives.md", "exec"), page)
+    s = Pushed(page["eager"])
+    s.q, s.v, s.tau, s.f_ext, d = (page[x] for x in ("q", "v", "tau", "f_ext", "d"))
+    for found, expected in zip(d[:2], s.slopes(s.forward, page["law"]), strict=True):
+        close(found, expected, s.tolerance())
+    T, J = s.robot.pose(s.q, page["link"]), s.robot.jacobian(s.q, page["link"])
+    x = T[:3, :3].T @ (T[:3, 3] - page["point"])
+    spring = -200.0 * (J[3:] + np.cross(x, J[:3].T).T)
+    drag = -5.0 * s.slopes(lambda q, v, f: s.robot.velocity(q, v, page["link"]))[0]
+    close(page["df_ext_dq"][-1, 3:], spring + drag[3:])
 
 
 def test_without_slopes_forces_are_constant_in_their_frames():

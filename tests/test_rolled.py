@@ -370,14 +370,14 @@ TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)
 @pytest.mark.parametrize(
     ("name", "scalars"),
     [
-        ("inverse_dynamics_derivative", ("q", "v", "a", "inertia", "placement", "gravity")),
+        ("inverse_dynamics_derivative", ("q", "v", "a", "inertia", "placement", "gravity", "f_ext")),
         ("forward_dynamics_derivative", ("q",)),
         ("hybrid_dynamics_derivative", ("v", "inertia")),
     ],
 )
 def test_derivatives_by_one_scalar(kind, name, scalars):
     model = random_tree(3, rng=6, kinds=(kind, "revolute")).model()
-    numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],)}
+    numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],), "f_ext": (2, 4)}
     for scalar in scalars:
         agree(model, name, "auto", tolerance=TOLERANCE, by=(scalar, *numbers.get(scalar, (model.nv // 2,))))
 
