@@ -120,7 +120,7 @@ class Pull:
 
         def by_forces() -> Array:
             found = answer(None)
-            return found.reshape(*found.shape[:-1], -1, 6)
+            return found.reshape(*found.shape[:-1], self.robot.model.n_links, 6)
 
         total = list(parts)
         for k, (what, slopes) in enumerate(self.slopes):
@@ -137,8 +137,8 @@ class Pull:
         if slopes is None:
             return None
         robot, n = self.robot, self.robot.model.n_links
-        array = robot._shaped(slopes, robot.nv, what, "nv")
-        if array.ndim < 3 or array.shape[-3:-1] != (n, 6):
+        array = robot._numbers(slopes, what)
+        if array.shape[-3:] != (n, 6, robot.nv):
             raise InputError(
                 f"{what} has shape {array.shape}, but must be (..., {n}, 6, {robot.nv}): "
                 f"the slope of each component of f_ext along each freedom of robot {robot.name!r}"

@@ -515,7 +515,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
                 self._quick[key] = kernel.one_state
         try:
             result = kernel(*inputs)
-        except InputError:
+        except ValueError:  # InputError, or NumPy's of lists that are no arrays
             return self._eager(function, inputs, needs)  # which takes other kinds of numbers, and explains what is wrong
         if self._has_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
             self._checked(function, kernel.names, inputs)
@@ -555,12 +555,19 @@ class Robot(DerivativeMethods, ConstraintMethods):
         own = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
         return stack([x for i in own for x in values(i)])
 
-    def _shaped(self, x: ArrayLike, n: int, what: str, size: str) -> Array:
-        array = np.asarray(x)
+    def _numbers(self, x: ArrayLike, what: str) -> Array:
+        try:
+            array = np.asarray(x)
+        except ValueError as error:
+            raise InputError(f"{what} is no array of numbers: {error}") from None
         if array.dtype.kind in "iub" or array.dtype == np.float32:
             array = array.astype(float)
         if array.dtype.kind not in "fcO":
             raise InputError(f"{what} must hold numbers, not {array.dtype}")
+        return array
+
+    def _shaped(self, x: ArrayLike, n: int, what: str, size: str) -> Array:
+        array = self._numbers(x, what)
         if array.ndim == 0 or array.shape[-1] != n:
             raise InputError(
                 f"{what} has shape {array.shape}, but its last axis must have {n} entries: "
@@ -588,8 +595,8 @@ class Robot(DerivativeMethods, ConstraintMethods):
         return self._shaped(v, self.nv, what, "nv")
 
     def _forces(self, f_ext: ArrayLike, what: str) -> Array:
-        array = self._shaped(f_ext, 6, what, "six components a force, so it")
-        if array.ndim < 2 or array.shape[-2] != self.model.n_links:
+        array = self._numbers(f_ext, what)
+        if array.shape[-2:] != (self.model.n_links, 6):
             raise InputError(
                 f"{what} has shape {array.shape}, but must be (..., {self.model.n_links}, 6): "
                 f"a force (moment, force) in its own frame for each of robot {self.name!r}'s moving links"

@@ -496,7 +496,9 @@ def test_wrong_forces_are_explained():
     fails("f_ext must hold numbers", np.full((6, 6), "x"))
     fails("df_ext_dq= is a slope of f_ext, which is not given", df_ext_dq=slope)
     fails(r"df_ext_dv has shape \(6, 6\), but must be \(\.\.\., 6, 6, 6\)", f, df_ext_dv=f)
-    fails(r"df_ext_dq has shape \(6, 6, 5\), but its last axis must have 6", f, df_ext_dq=slope[..., :5])
+    fails(r"df_ext_dq has shape \(6, 6, 5\), but must be \(\.\.\., 6, 6, 6\)", f, df_ext_dq=slope[..., :5])
+    fails("f_ext is no array of numbers", [*f[:5].tolist(), [0.0]])
+    fails("df_ext_dv is no array of numbers", f, df_ext_dv=[[1.0], 2.0])
     fails(r"df_ext_dq has the batch axes \(2,\), which do not fit the \(3,\)", np.zeros((3, 6, 6)), df_ext_dq=[slope] * 2)
     with pytest.raises(qddot.InputError, match="df_ext needs f_ext in the call"):
         _ = robot.inverse_dynamics_derivatives(q, v, v).df_ext
@@ -552,6 +554,7 @@ def test_a_robot_without_freedoms():
     robot = b.robot()
     d = robot.inverse_dynamics_derivatives([], [], [], np.zeros((robot.model.n_links, 6)))
     assert d.dq.shape == (0, 0)
+    assert d.df_ext.shape == (0, robot.model.n_links, 6)
 
 
 # ---- qddot check --------------------------------------------------------------------------------------------------------
