@@ -6,8 +6,8 @@ from math import prod
 
 from qddot.model import Model
 
-# "q": coordinates; "v": freedoms; "links": moving links; "inertias": ten numbers a link
-_NAMES = ("q", "v", "links", "inertias")
+# "q": coordinates; "v": freedoms; "links": moving links; "forces": six numbers a link; "inertias": ten
+_NAMES = ("q", "v", "links", "forces", "inertias")
 
 
 class Axes(tuple[str | int, ...]):
@@ -20,7 +20,8 @@ class Axes(tuple[str | int, ...]):
         return super().__new__(cls, axes)
 
     def __call__(self, model: Model) -> tuple[int, ...]:
-        lengths = {"q": model.nq, "v": model.nv, "links": model.n_links, "inertias": 10 * model.n_links}
+        n = model.n_links
+        lengths = {"q": model.nq, "v": model.nv, "links": n, "forces": 6 * n, "inertias": 10 * n}
         return tuple(x if isinstance(x, int) else lengths[x] for x in self)
 
     @property
@@ -40,5 +41,6 @@ def part(model: Model, axis: str, i: int) -> range:
         "q": range(slot.q.start, slot.q.stop),
         "v": range(slot.v.start, slot.v.stop),
         "links": range(i - 1, i),
+        "forces": range(6 * i - 6, 6 * i),
         "inertias": range(10 * i - 10, 10 * i),
     }[axis]

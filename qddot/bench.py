@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from qddot.compiler.kernel import get_num_threads, set_num_threads
-from qddot.functions import FUNCTIONS
+from qddot.functions import lookup
 from qddot.robot import Robot
 
 DEFAULT = ("inverse_dynamics", "mass_matrix", "forward_dynamics", "mass_matrix_inverse", "forward_kinematics")
@@ -40,13 +40,14 @@ def measure(robot: Robot, functions: Sequence[str] = DEFAULT, states: int = 4096
     pairs = [robot.random_state(rng) for _ in range(min(states, 256))]
     q, v = (np.resize(np.stack(x), (states, x[0].size)) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1].copy(), "tau": v[::-1].copy()}
+    known["f_ext"] = rng.standard_normal((states, robot.model.n_links, 6))
     threads = get_num_threads()
     for name in functions:
         kernel = robot.kernel(name)
-        arrays = [known[x] for x in FUNCTIONS[name].inputs]
+        function, _, algorithm = lookup(name, "auto")
+        arrays = [known[x] for x in function.inputs]
         first = [x[0].copy() for x in arrays]
         out = kernel(*arrays)
-        algorithm = next(iter(FUNCTIONS[name].methods.values()))
         try:
             set_num_threads(1)
             one = _seconds(partial(kernel, *arrays, out=out))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import articulated_body, composite_body, kinematics, newton_euler
+from qddot.algorithms import articulated_body, composite_body, derivatives, kinematics, newton_euler
 from qddot.algorithms.passive import passive_forces
 from qddot.functions import FUNCTIONS
 from qddot.robot import Robot
@@ -194,6 +194,24 @@ def _momentum(s: _Sample) -> float:
     )
 
 
+def _slopes(s: _Sample, run: Callable[..., Any], found: Array, third: Array) -> float:
+    """Derivatives of run(model, q, v, third, f_ext) against complex steps, all directions in one batch."""
+    steps = 1j * _STEP * np.eye(s.robot.nv)
+    by_q = run(s.model, s.robot.integrate(s.q, steps), s.v, third, s.f_ext)
+    by_v = run(s.model, s.q, s.v + steps, third, s.f_ext)
+    return max(_relative(found[k].T, np.imag(x) / _STEP) for k, x in enumerate((by_q, by_v)))
+
+
+def _inverse_slopes(s: _Sample) -> float:
+    found = derivatives.inverse_dynamics_derivatives(s.model, s.q, s.v, s.a, s.f_ext)
+    return _slopes(s, newton_euler.inverse_dynamics, found, s.a)
+
+
+def _forward_slopes(s: _Sample) -> float:
+    found = derivatives.forward_dynamics_derivatives(s.model, s.q, s.v, s.tau, s.f_ext)
+    return _slopes(s, articulated_body.forward_dynamics, found, s.tau)
+
+
 _IDENTITIES: tuple[tuple[str, Callable[[_Sample], float], bool], ...] = (
     ("forward dynamics undoes inverse dynamics", _rnea_then_aba, True),
     ("forward dynamics in absolute coordinates", _absolute_forward, True),
@@ -207,4 +225,6 @@ _IDENTITIES: tuple[tuple[str, Callable[[_Sample], float], bool], ...] = (
     ("power balance", _power, False),
     ("kinetic energy = ½ vᵀM v", _energy, False),
     ("momentum, and velocity of the centre of mass", _momentum, False),
+    ("slopes of inverse dynamics, external forces in it", _inverse_slopes, False),
+    ("slopes of forward dynamics, external forces in it", _forward_slopes, True),
 )

@@ -101,4 +101,5 @@ def states(robot: Robot, function: str) -> list[Any]:
     pairs = [robot.random_state(rng) for _ in range(64)]
     q, v = (np.resize(np.stack(x), (STATES, x[0].size)) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1].copy(), "tau": v[::-1].copy()}
+    known["f_ext"] = rng.standard_normal((STATES, robot.model.n_links, 6))
     return [known[x] for x in FUNCTIONS[function].inputs]

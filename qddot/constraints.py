@@ -237,17 +237,20 @@ class Constrained:
         A_T = np.swapaxes(_finite(self.robot._run("constraint_jacobian", q)), -1, -2)
         return _on(np.linalg.pinv(A_T, rcond=_RANK), _on(A_T, lam))
 
-    def derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> tuple[list[Array], list[Array]]:
+    def derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None
+    ) -> tuple[list[Array], list[Array]]:
         """Those of the accelerations, and of the multipliers, by q, v and tau."""
         robot = self.robot
         self.see(q)
         if robot.massless_joints:
             raise robot._no_mass()
-        out = robot._run("constrained_forward_dynamics_derivatives", q, v, tau)
+        name, forces = "constrained_forward_dynamics_derivatives", () if f_ext is None else (f_ext,)
+        out = robot._run(f"{name}_with_forces" if forces else name, q, v, tau, *forces)
         flat = self._only_closed(out[..., :-3], out[..., -2:].real, None)
         near = out[..., -3].real
         singular = np.asarray(~((near >= 0.0) & (near < self._usual * _DEPENDENT)))
-        if singular.ndim == 0 and singular and all(np.isfinite(np.asarray(x)).all() for x in (q, v, tau)):
+        if singular.ndim == 0 and singular and all(np.isfinite(np.asarray(x)).all() for x in (q, v, tau, *forces)):
             raise InputError(
                 f"the rows of robot {robot.name!r}'s constraints depend on each other in this configuration, which is "
                 f"singular: accelerations have no derivatives there"
@@ -256,15 +259,15 @@ class Constrained:
         n = robot.nv
         parts = np.moveaxis(flat.reshape(*flat.shape[:-1], 3, n + len(self.names), n), -3, 0)
         of_a, of_lam = list(parts[..., :n, :]), list(parts[..., n:, :])
-        return of_a, of_lam if len(self.rows) == len(self.names) else self._least_derivatives(q, v, tau, of_lam)
+        return of_a, of_lam if len(self.rows) == len(self.names) else self._least_derivatives(q, v, tau, f_ext, of_lam)
 
-    def _least_derivatives(self, q: Any, v: Any, tau: Any, kept: list[Array]) -> list[Array]:
+    def _least_derivatives(self, q: Any, v: Any, tau: Any, f_ext: Any, kept: list[Array]) -> list[Array]:
         """Those of the least multipliers λ = X⁺Xλ_kept, X = Aᵀ, where the rank of A stays as it is:
 
         ∂λ = X⁺(∂(Xλ_kept) - ∂X λ) + (1 - X⁺X) ∂Xᵀ X⁺ᵀλ.
         """
         A, dA = _finite(self.robot._run("constraint_jacobian", q)), self.robot._run("constraint_jacobian_derivatives", q)
-        lam_kept = self.forward(q, v, tau, None, "direct", None, None)[1]
+        lam_kept = self.forward(q, v, tau, f_ext, "direct", None, None)[1]
         X = np.swapaxes(A, -1, -2)
         inverse = np.linalg.pinv(X, rcond=_RANK)
         lam = _on(inverse, _on(X, lam_kept))

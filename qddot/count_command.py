@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from qddot.errors import FormulationError, InputError, unknown
-from qddot.functions import ALIASES, FUNCTIONS, cheapest, lookup, traced
+from qddot.functions import ALIASES, cheapest, lookup, traced
 from qddot.robot import Robot
 
 DEFAULT = (
@@ -104,12 +104,12 @@ def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> It
     if massless and (solving := [f for f in functions if f in _SOLVE]):
         raise InputError(f"{solving[0]} is not defined: joint {', '.join(massless)} moves nothing that has mass or inertia")
     chosen = functions or [f for f in DEFAULT if not (massless and f in _SOLVE)]
-    known = {m: None for f in chosen for m in FUNCTIONS[f].methods}
+    known = {m: None for f in chosen for m in lookup(f, "auto")[0].methods}
     for name in methods:
         if name not in known:
             raise unknown("method", name, known, ", ".join(chosen))
     for function in dict.fromkeys(chosen):
-        yield from ((function, m) for m in FUNCTIONS[function].methods if not methods or m in methods)
+        yield from ((function, m) for m in lookup(function, "auto")[0].methods if not methods or m in methods)
 
 
 def _head() -> Iterator[str]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot import by as scalar
+from qddot.derivative_results import (
+    ByAllInputs,
+    ConstrainedDerivatives,
+    ForwardDynamicsDerivatives,
+    HybridDynamicsDerivatives,
+    InverseDynamicsDerivatives,
+    Pull,
+    SecondDerivatives,
+)
 from qddot.errors import InputError, SingularMassMatrixError
 from qddot.model import Model
 
@@ -16,54 +25,6 @@ if TYPE_CHECKING:
     from qddot.constraints import Constrained
 
 Array = NDArray[Any]
-
-
-class InverseDynamicsDerivatives(NamedTuple):
-    """∂tau/∂q in the tangent space, ∂tau/∂v, and ∂tau/∂a, which is the mass matrix. Rows are forces."""
-
-    dq: Array
-    dv: Array
-    da: Array
-
-
-class ForwardDynamicsDerivatives(NamedTuple):
-    """By q in the tangent space, by v, and by tau, which of accelerations is the inverse of the mass matrix."""
-
-    dq: Array
-    dv: Array
-    dtau: Array
-
-
-class ByAllInputs(NamedTuple):
-    """By q in the tangent space, v, a and tau. Columns of what hybrid dynamics does not read are zero."""
-
-    dq: Array
-    dv: Array
-    da: Array
-    dtau: Array
-
-
-class HybridDynamicsDerivatives(NamedTuple):
-    """Of all accelerations, and of all joint forces."""
-
-    a: ByAllInputs
-    tau: ByAllInputs
-
-
-class SecondDerivatives(NamedTuple):
-    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
-
-    dqq: Array
-    dqv: Array
-    dvv: Array
-    dM: Array
-
-
-class ConstrainedDerivatives(NamedTuple):
-    """Of the accelerations, and of the constraints' forces λ."""
-
-    a: ForwardDynamicsDerivatives
-    lam: ForwardDynamicsDerivatives
 
 
 class DerivativeMethods:
@@ -83,27 +44,81 @@ class DerivativeMethods:
         @property
         def _closure(self) -> Constrained: ...
 
-    def inverse_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> InverseDynamicsDerivatives:
-        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv)."""
-        self._only_trees("inverse_dynamics_derivatives")
-        return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
+    def inverse_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> InverseDynamicsDerivatives:
+        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv).
 
-    def forward_dynamics_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> ForwardDynamicsDerivatives:
-        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv)."""
+        `f_ext`, (..., n_links, 6), keeps its components in body frames while q changes. Forces that depend on q and v come
+        with their Jacobians `df_ext_dq` and `df_ext_dv`, (..., n_links, 6, nv), and dq and dv are total derivatives. The
+        result has `df_ext`, (..., nv, n_links, 6), then, which is computed at its first use.
+        """
+        self._only_trees("inverse_dynamics_derivatives")
+        if f_ext is None:
+            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
+        parts = _parts(3, self._run("inverse_dynamics_derivatives_with_forces", q, v, a, f_ext))
+        return Pull(self, q, df_ext_dq, df_ext_dv).complete(InverseDynamicsDerivatives, parts, None, less_own=True)
+
+    def forward_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> ForwardDynamicsDerivatives:
+        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv).
+
+        External forces as in `inverse_dynamics_derivatives`.
+        """
         if self.model.is_constrained:
-            return self.constrained_forward_dynamics_derivatives(q, v, tau).a
-        return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+            given = {"df_ext_dq": df_ext_dq, "df_ext_dv": df_ext_dv}
+            return self.constrained_forward_dynamics_derivatives(q, v, tau, f_ext, **given).a
+        if f_ext is None:
+            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+        parts = _parts(3, self._solve(3, "forward_dynamics_derivatives_with_forces", q, v, tau, f_ext))
+        return Pull(self, q, df_ext_dq, df_ext_dv).complete(ForwardDynamicsDerivatives, parts, parts[2])
 
     def constrained_forward_dynamics_derivatives(
-        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
     ) -> ConstrainedDerivatives:
         """How accelerations and constraint forces change, loops closed: d.a.dq, …, d.lam.dtau (docs/derivatives.md).
 
         d.lam has one row for each row of the constraints; where rows are redundant it is that of the least forces, along
-        motions that keep the loops closed.
+        motions that keep the loops closed. External forces as in `inverse_dynamics_derivatives`.
         """
-        of_a, of_lam = self._closure.derivatives(q, v, tau)
-        return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
+        of_a, of_lam = self._closure.derivatives(q, v, tau, f_ext)
+        if f_ext is None:
+            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
+        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        return ConstrainedDerivatives(
+            pull.complete(ForwardDynamicsDerivatives, of_a, of_a[2]),
+            pull.complete(ForwardDynamicsDerivatives, of_lam, of_lam[2]),
+        )
+
+    def external_force_jacobian(self, q: ArrayLike) -> Array:
+        """Jᵀ of all links, (..., nv, n_links, 6), with Jᵀf_ext the joint forces that external forces amount to."""
+        found = self._run("external_force_jacobian", q)
+        return found.reshape(*found.shape[:-1], self.model.n_links, 6)
 
     def constraint_jacobian_derivatives(self, q: ArrayLike) -> Array:
         """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along freedom k."""
@@ -115,29 +130,65 @@ class DerivativeMethods:
         v: ArrayLike,
         a: ArrayLike,
         tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
         *,
         prescribed: Iterable[str | int | tuple[str, int]],
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
     ) -> HybridDynamicsDerivatives:
-        """How all accelerations and all forces of `hybrid_dynamics` change: d.a.dq, …, d.tau.dtau, each (..., nv, nv)."""
+        """How all accelerations and all forces of `hybrid_dynamics` change: d.a.dq, …, d.tau.dtau, each (..., nv, nv).
+
+        External forces as in `inverse_dynamics_derivatives`.
+        """
         self._only_trees("hybrid_dynamics_derivatives")
         chosen = self._yielding_has_mass(prescribed)
-        both = self._run("hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
+        if f_ext is None:
+            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            both = self._run("hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
+            of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+            return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
+        both = self._run("hybrid_dynamics_derivatives_with_forces", q, v, a, tau, f_ext, prescribed=chosen)
         of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
-        return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
+        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        return HybridDynamicsDerivatives(
+            pull.complete(ByAllInputs, list(of_a), of_a[3]),
+            pull.complete(ByAllInputs, list(of_tau), of_tau[3], less_own=True),
+        )
 
-    def inverse_dynamics_derivative(self, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, by: Any) -> Array:
-        """How the joint forces change with one scalar, (..., nv): a freedom of q, v or a, an inertia, a placement, gravity.
+    def inverse_dynamics_derivative(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        by: Any,
+        df_ext_dp: ArrayLike | None = None,
+    ) -> Array:
+        """How the joint forces change with one scalar p, (..., nv): a freedom of q, v or a, an inertia, gravity, …
 
         `by` says which (docs/derivatives.md): ("q", joint), ("inertia", link, ten numbers), ("placement", link, twist),
-        ("gravity", direction). The code is made for it alone.   Kim 2012, Table 5.
+        ("gravity", direction), ("f_ext", link, k). The code is made for it alone. `df_ext_dp`, (..., n_links, 6), is how
+        `f_ext` changes with p.   Kim 2012, Table 5.
         """
         self._only_trees("inverse_dynamics_derivative")
-        return self._run("inverse_dynamics_derivative", q, v, a, by=scalar.exact(self.model, by))
+        name, inputs = self._pushed("inverse_dynamics_derivative", (q, v, a), f_ext, df_ext_dp)
+        return self._run(name, *inputs, by=scalar.exact(self.model, by))
 
-    def forward_dynamics_derivative(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, *, by: Any) -> Array:
+    def forward_dynamics_derivative(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        by: Any,
+        df_ext_dp: ArrayLike | None = None,
+    ) -> Array:
         """How the accelerations change with one scalar, (..., nv); `by` as above.   Kim 2012, Table 6."""
         self._only_trees("forward_dynamics_derivative")
-        return self._solve(1, "forward_dynamics_derivative", q, v, tau, by=scalar.exact(self.model, by))
+        name, inputs = self._pushed("forward_dynamics_derivative", (q, v, tau), f_ext, df_ext_dp)
+        return self._solve(1, name, *inputs, by=scalar.exact(self.model, by))
 
     def hybrid_dynamics_derivative(
         self,
@@ -145,25 +196,34 @@ class DerivativeMethods:
         v: ArrayLike,
         a: ArrayLike,
         tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
         *,
         prescribed: Iterable[str | int | tuple[str, int]],
         by: Any,
+        df_ext_dp: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """How all accelerations and all forces change with one scalar; `by` as above.   Kim 2012, Table 7."""
         self._only_trees("hybrid_dynamics_derivative")
         needs = {"prescribed": self._yielding_has_mass(prescribed), "by": scalar.exact(self.model, by)}
-        both = self._run("hybrid_dynamics_derivative", q, v, a, tau, **needs)
+        name, inputs = self._pushed("hybrid_dynamics_derivative", (q, v, a, tau), f_ext, df_ext_dp)
+        both = self._run(name, *inputs, **needs)
         return both[..., 0, :], both[..., 1, :]
 
-    def inverse_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> SecondDerivatives:
+    def inverse_dynamics_second_derivatives(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> SecondDerivatives:
         """The derivatives of `inverse_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
         self._only_trees("inverse_dynamics_second_derivatives")
-        return SecondDerivatives(*_parts(4, self._run("inverse_dynamics_second_derivatives", q, v, a)))
+        name, inputs = self._pushed("inverse_dynamics_second_derivatives", (q, v, a), f_ext)
+        return SecondDerivatives(*_parts(4, self._run(name, *inputs)))
 
-    def forward_dynamics_second_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> SecondDerivatives:
+    def forward_dynamics_second_derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> SecondDerivatives:
         """The derivatives of `forward_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
         self._only_trees("forward_dynamics_second_derivatives")
-        return SecondDerivatives(*_parts(4, self._solve(4, "forward_dynamics_second_derivatives", q, v, tau)))
+        name, inputs = self._pushed("forward_dynamics_second_derivatives", (q, v, tau), f_ext)
+        return SecondDerivatives(*_parts(4, self._solve(4, name, *inputs)))
 
     def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
         """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
@@ -172,10 +232,26 @@ class DerivativeMethods:
         """
         return self._run("regressor", q, v, a)
 
-    def forward_dynamics_inertia_derivatives(self, q: ArrayLike, v: ArrayLike, tau: ArrayLike) -> Array:
+    def forward_dynamics_inertia_derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> Array:
         """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
         self._only_trees("forward_dynamics_inertia_derivatives")
-        return self._solve(2, "forward_dynamics_inertia_derivatives", q, v, tau)
+        name, inputs = self._pushed("forward_dynamics_inertia_derivatives", (q, v, tau), f_ext)
+        return self._solve(2, name, *inputs)
+
+    def _pushed(self, name: str, inputs: tuple[Any, ...], f_ext: Any, df_ext_dp: Any = None) -> tuple[str, tuple[Any, ...]]:
+        """The function to call and its inputs: without external forces, or with them and, by one scalar, their slope."""
+        if f_ext is None:
+            self._no_slopes(df_ext_dp=df_ext_dp)
+            return name, inputs
+        slope = np.zeros((self.model.n_links, 6)) if df_ext_dp is None else df_ext_dp
+        return f"{name}_with_forces", (*inputs, f_ext, slope) if name.endswith("_derivative") else (*inputs, f_ext)
+
+    def _no_slopes(self, **slopes: Any) -> None:
+        for name, value in slopes.items():
+            if value is not None:
+                raise InputError(f"{name}= is a slope of f_ext, which is not given; give f_ext, zeros if it vanishes here")
 
     def _only_trees(self, function: str) -> None:
         if self.model.is_constrained:

@@ -72,6 +72,7 @@ ABOUT: dict[str, About] = {
     "center_of_mass": About("center", "the centre of mass in the world, m", ""),
     "momentum": About("h", "angular momentum about the centre of mass, linear momentum, in the world's axes", "h = A v"),
     "centroidal_momentum_matrix": About("A", "the centroidal momentum matrix", "momentum = A v"),
+    "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
 }
 
 # What the coordinates and velocities of a joint are, by kind. The others have one, whose unit `is_angle` tells.
@@ -233,6 +234,7 @@ def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str,
             "v": listed(1) if compound else "velocities, in the order of q",
             "a": "accelerations, in the order of v",
             "tau": "joint forces, N m or N, in the order of v",
+            "df_ext_dp": "the slope of f_ext by the scalar p",
             "f_ext": "what acts on each link in its own frame, moment N m then force N: " + ", ".join(model.link_names[1:]),
         }.get(name, "")
         yield f"{name}[{n}]", text

@@ -129,12 +129,12 @@ def _regressor(model: Model, q: Any, v: Any, a: Any) -> Any:
     return regressor.torque_regressor(model, q, v, a, _units())
 
 
-def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any) -> Any:
-    return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units())
+def _inertia_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> Any:
+    return regressor.forward_dynamics_inertia_derivatives(model, q, v, tau, _units(), f_ext)
 
 
-def _inertia_derivatives_by_columns(model: Model, q: Any, v: Any, tau: Any) -> Any:
-    return regressor.forward_dynamics_inertia_derivatives_by_columns(model, q, v, tau, _units())
+def _inertia_derivatives_by_columns(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> Any:
+    return regressor.forward_dynamics_inertia_derivatives_by_columns(model, q, v, tau, _units(), f_ext)
 
 
 _nv = Axes("v")
@@ -293,7 +293,25 @@ FUNCTIONS: dict[str, Function] = {
     "center_of_mass": Function(("q",), Axes(3), {"energy": lambda m, q: stack(energy.center_of_mass(m, q))}),
     "momentum": Function(("q", "v"), _six, {"energy": lambda m, q, v: stack(energy.momentum(m, q, v).components)}),
     "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
+    "external_force_jacobian": Function(("q",), Axes("v", "forces"), {"kinematics": kinematics.external_force_jacobian}),
 }
+
+
+def _with_forces(table: Mapping[str, Function], *names: str) -> dict[str, Function]:
+    """Functions with external forces as their last input: the links' frames stay where they are."""
+    chosen = {name: table[name] for name in names}
+    return {
+        f"{name}_with_forces": f._replace(inputs=(*f.inputs, "f_ext"), simplify=regrouped) for name, f in chosen.items()
+    }
+
+
+DERIVATIVES_WITH_FORCES: dict[str, Function] = _with_forces(
+    FUNCTIONS,
+    "inverse_dynamics_derivatives",
+    "forward_dynamics_derivatives",
+    "hybrid_dynamics_derivatives",
+    "forward_dynamics_inertia_derivatives",
+)
 
 _CONSTRAINED = {"direct": constrained.direct, "multipliers": constrained.multipliers_first}
 _CONSTRAINED_HYBRID = {"multipliers": constrained_hybrid.constrained_hybrid_dynamics}
@@ -347,6 +365,8 @@ LOOP_FUNCTIONS: dict[str, Function] = {
     ),
 }
 
+LOOP_FUNCTIONS |= _with_forces(LOOP_FUNCTIONS, "constrained_forward_dynamics_derivatives")
+
 # Code that grows with the cube of the freedoms: for arms, not for humanoids (docs/derivatives.md).
 CUBIC: dict[str, Function] = {
     "inverse_dynamics_second_derivatives": Function(
@@ -363,6 +383,8 @@ CUBIC: dict[str, Function] = {
     ),
 }
 
+CUBIC |= _with_forces(CUBIC, *CUBIC)
+
 # Methods of Walker & Orin 1982 for the mass matrix, by the numbers that the papers cite.
 ALIASES = {
     "walker_orin_1": "newton_euler_columns",
@@ -371,9 +393,13 @@ ALIASES = {
 }
 
 
-def _by_scalar(algorithm: Algorithm) -> Algorithm:
+def _by_scalar(algorithm: Algorithm, own: int) -> Algorithm:
+    """One of Kim's tables as a function of arrays: q, v, `own` more, and where forces act, f_ext and ∂f_ext/∂p."""
+
     def run(model: Model, q: Any, v: Any, *rest: Any, by: tuple[Any, ...], **needs: Any) -> Any:
-        return algorithm(model, q, v, *rest, changes.change_of(model, q, v, by), **needs)
+        f_ext, df_ext_dp = rest[own:] or (None, None)
+        change = changes.with_external(model, changes.change_of(model, q, v, by), df_ext_dp)
+        return algorithm(model, q, v, *rest[:own], change, f_ext, **needs)
 
     return run
 
@@ -381,18 +407,19 @@ def _by_scalar(algorithm: Algorithm) -> Algorithm:
 # A kernel for each scalar p. The model is left as it is: p may be one of its numbers.
 BY_SCALAR: dict[str, Function] = {
     "inverse_dynamics_derivative": Function(
-        ("q", "v", "a"), _nv, {"newton_euler": _by_scalar(table_derivatives.inverse_dynamics_derivative)}, ("by",)
+        ("q", "v", "a"), _nv, {"newton_euler": _by_scalar(table_derivatives.inverse_dynamics_derivative, 1)}, ("by",)
     ),
     "forward_dynamics_derivative": Function(
-        ("q", "v", "tau"), _nv, {"articulated_body": _by_scalar(table_derivatives.forward_dynamics_derivative)}, ("by",)
+        ("q", "v", "tau"), _nv, {"articulated_body": _by_scalar(table_derivatives.forward_dynamics_derivative, 1)}, ("by",)
     ),
     "hybrid_dynamics_derivative": Function(
         ("q", "v", "a", "tau"),
         _two_rows,
-        {"articulated_body": _by_scalar(table_derivatives.hybrid_dynamics_derivative)},
+        {"articulated_body": _by_scalar(table_derivatives.hybrid_dynamics_derivative, 2)},
         ("prescribed", "by"),
     ),
 }
+BY_SCALAR |= {f"{name}_with_forces": f._replace(inputs=(*f.inputs, "f_ext", "df_ext_dp")) for name, f in BY_SCALAR.items()}
 
 # What is known of a frame from the links that carry it alone.
 _OF_CARRIERS = frozenset({"pose", "velocity", "acceleration", "jacobian", "jacobian_derivative"})
@@ -405,12 +432,13 @@ _SIZES: dict[str, Callable[[Model], Shape]] = {
     "a": _nv,
     "tau": _nv,
     "f_ext": Axes("links", 6),
+    "df_ext_dp": Axes("links", 6),
 }
 
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    known = FUNCTIONS | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
+    known = FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
     if name not in known:
         raise unknown("function", name, known, "a robot")
     function = known[name]

@@ -39,6 +39,7 @@ Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
+_AXES = {"f_ext": 2, "df_ext_dp": 2}  # of one state's input; the others have one
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
 _SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 
@@ -514,7 +515,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
                 self._quick[key] = kernel.one_state
         try:
             result = kernel(*inputs)
-        except InputError:
+        except ValueError:  # InputError, or NumPy's of lists that are no arrays
             return self._eager(function, inputs, needs)  # which takes other kinds of numbers, and explains what is wrong
         if self._has_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
             self._checked(function, kernel.names, inputs)
@@ -546,8 +547,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
                 result = algorithm(self.model, *arrays, **needs)
         except ZeroDivisionError:
             result = np.full(found.output(self.model), np.nan)
-        forces = found.inputs.index("f_ext") if "f_ext" in found.inputs else len(arrays)
-        return _batched(len(found.output(self.model)), result, *arrays, forces=forces)
+        return _batched(len(found.output(self.model)), result, *arrays, axes=[_AXES.get(x, 1) for x in found.inputs])
 
     # ---- checks
 
@@ -555,12 +555,19 @@ class Robot(DerivativeMethods, ConstraintMethods):
         own = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
         return stack([x for i in own for x in values(i)])
 
-    def _shaped(self, x: ArrayLike, n: int, what: str, size: str) -> Array:
-        array = np.asarray(x)
+    def _numbers(self, x: ArrayLike, what: str) -> Array:
+        try:
+            array = np.asarray(x)
+        except ValueError as error:
+            raise InputError(f"{what} is no array of numbers: {error}") from None
         if array.dtype.kind in "iub" or array.dtype == np.float32:
             array = array.astype(float)
         if array.dtype.kind not in "fcO":
             raise InputError(f"{what} must hold numbers, not {array.dtype}")
+        return array
+
+    def _shaped(self, x: ArrayLike, n: int, what: str, size: str) -> Array:
+        array = self._numbers(x, what)
         if array.ndim == 0 or array.shape[-1] != n:
             raise InputError(
                 f"{what} has shape {array.shape}, but its last axis must have {n} entries: "
@@ -587,11 +594,11 @@ class Robot(DerivativeMethods, ConstraintMethods):
     def _v(self, v: ArrayLike, what: str) -> Array:
         return self._shaped(v, self.nv, what, "nv")
 
-    def _forces(self, f_ext: ArrayLike) -> Array:
-        array = self._shaped(f_ext, 6, "f_ext", "six components a force, so it")
-        if array.ndim < 2 or array.shape[-2] != self.model.n_links:
+    def _forces(self, f_ext: ArrayLike, what: str) -> Array:
+        array = self._numbers(f_ext, what)
+        if array.shape[-2:] != (self.model.n_links, 6):
             raise InputError(
-                f"f_ext has shape {array.shape}, but must be (..., {self.model.n_links}, 6): "
+                f"{what} has shape {array.shape}, but must be (..., {self.model.n_links}, 6): "
                 f"a force (moment, force) in its own frame for each of robot {self.name!r}'s moving links"
             )
         return array
@@ -602,12 +609,13 @@ class Robot(DerivativeMethods, ConstraintMethods):
             raise InputError(f"{function} takes {', '.join(names)}; {len(inputs)} arrays were given")
         checks: dict[str, Callable[[Any, str], Array]] = {
             "q": self._q,
-            "f_ext": lambda x, _: self._forces(x),
+            "f_ext": self._forces,
+            "df_ext_dp": self._forces,
             "gains": lambda x, what: self._shaped(x, 2, what, "gains (k_p, k_d), so it"),
             "tau_loops": lambda x, what: self._shaped(x, self._n_closing, what, "freedoms of closing joints"),
         }
         arrays = [checks.get(name, self._v)(x, name) for name, x in zip(names, inputs, strict=True)]
-        batches = [a.shape[: a.ndim - (2 if n == "f_ext" else 1)] for n, a in zip(names, arrays, strict=True)]
+        batches = [a.shape[: a.ndim - _AXES.get(n, 1)] for n, a in zip(names, arrays, strict=True)]
         try:
             np.broadcast_shapes(*batches)
         except ValueError:
@@ -678,11 +686,14 @@ def _all_finite(arrays: Sequence[Any]) -> bool:
     return all(bool(np.isfinite(np.asarray(x)).all()) for x in arrays)
 
 
-def _batched(core: int, result: Any, *inputs: Array, forces: int = 3) -> Array:
-    """The result with the batch axes of the inputs, which it lacks where it does not depend on them."""
-    axes = [x.shape[: x.ndim - (2 if k == forces else 1)] for k, x in enumerate(inputs)]  # forces have one axis more
+def _batched(core: int, result: Any, *inputs: Array, axes: Sequence[int] | None = None) -> Array:
+    """The result with the batch axes of the inputs, which it lacks where it does not depend on them.
+
+    `axes` are those of one state's inputs, one each if nothing is said.
+    """
+    batches = [x.shape[: x.ndim - n] for x, n in zip(inputs, axes or [1] * len(inputs), strict=True)]
     out = np.asarray(result)
-    shape = (*np.broadcast_shapes(*axes), *out.shape[out.ndim - core :])
+    shape = (*np.broadcast_shapes(*batches), *out.shape[out.ndim - core :])
     return out if out.shape == shape else np.broadcast_to(out, shape).copy()
 
 

@@ -48,7 +48,7 @@ def test_info_as_json(urdf, capsys):
 def test_check_of_a_good_file(urdf, capsys):
     assert main(["check", urdf(GOOD)]) == 0
     out = capsys.readouterr().out
-    assert "18 of 18 identities hold" in out
+    assert "20 of 20 identities hold" in out
     assert "FAIL" not in out
 
 
@@ -96,7 +96,7 @@ def test_demo(capsys, tmp_path):
     out = tmp_path / "out"
     assert main(["demo", "-o", str(out)]) == 0
     text = capsys.readouterr().out
-    assert "138 of 138 identities of dynamics hold on the 11 embedded robots" in text
+    assert "160 of 160 identities of dynamics hold on the 11 embedded robots" in text
     for name in ("PUMA 560", "five-bar", "Mini Cheetah", "steps/s alone", f"qddot view {out / 'quadruped'}"):
         assert name in text
     arm, fivebar, quadruped = (qddot.load_trajectory(out / name) for name in ("arm", "fivebar", "quadruped"))

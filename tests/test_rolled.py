@@ -13,7 +13,7 @@ from qddot import functions
 from qddot.compiler import interp, rolled
 from qddot.compiler.fuse import fused
 from qddot.errors import NotRollableError
-from qddot.functions import BY_SCALAR, FUNCTIONS
+from qddot.functions import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
 from qddot.model import Frame, Mimic
 from qddot.robots.generators import random_tree
 from qddot.rolling.assembly import shelves
@@ -58,6 +58,7 @@ RECURSIONS = {
     "hybrid_dynamics_derivatives": ("articulated_body",),
     "regressor": ("newton_euler",),
     "forward_dynamics_inertia_derivatives": ("articulated_body",),
+    "external_force_jacobian": ("kinematics",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
 SMALL = 4  # links: enough for branches; two where every column repeats a long recursion
@@ -69,7 +70,7 @@ LONG_RECURSIONS = (
 )
 
 
-KNOWN = FUNCTIONS | BY_SCALAR
+KNOWN = FUNCTIONS | DERIVATIVES_WITH_FORCES | BY_SCALAR
 
 
 def inputs_of(model, name, rng=0, count=None):
@@ -78,7 +79,7 @@ def inputs_of(model, name, rng=0, count=None):
     many = [robot.random_state(rng) for _ in range(count or 1)]
     q, v = (np.stack(x) for x in zip(*many, strict=True))
     known = {"q": q, "v": v, "a": rng.standard_normal(v.shape), "f_ext": rng.standard_normal((len(q), model.n_links, 6))}
-    known["tau"] = known["a"]
+    known |= {"tau": known["a"], "df_ext_dp": rng.standard_normal((len(q), model.n_links, 6))}
     arrays = [known[x] for x in KNOWN[name].inputs]
     return arrays if count else [x[0] for x in arrays]
 
@@ -369,14 +370,14 @@ TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)
 @pytest.mark.parametrize(
     ("name", "scalars"),
     [
-        ("inverse_dynamics_derivative", ("q", "v", "a", "inertia", "placement", "gravity")),
+        ("inverse_dynamics_derivative", ("q", "v", "a", "inertia", "placement", "gravity", "f_ext")),
         ("forward_dynamics_derivative", ("q",)),
         ("hybrid_dynamics_derivative", ("v", "inertia")),
     ],
 )
 def test_derivatives_by_one_scalar(kind, name, scalars):
     model = random_tree(3, rng=6, kinds=(kind, "revolute")).model()
-    numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],)}
+    numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],), "f_ext": (2, 4)}
     for scalar in scalars:
         agree(model, name, "auto", tolerance=TOLERANCE, by=(scalar, *numbers.get(scalar, (model.nv // 2,))))
 

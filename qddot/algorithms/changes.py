@@ -6,7 +6,7 @@ Kim 2012, section 4, (89)-(92), with K12 of the errata. Zeros that are plain num
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -16,7 +16,7 @@ from qddot.algorithms.passive import joint_derivatives
 from qddot.blocks import Motions, Vector, sum_motions
 from qddot.model import Model
 from qddot.scalars import Scalar, split
-from qddot.spatial import Ad_inv, Inertia, Motion, motion, zero_inertia, zero_motion
+from qddot.spatial import Ad_inv, Force, Inertia, Motion, force, motion, zero_force, zero_inertia, zero_motion
 
 
 @dataclass
@@ -27,6 +27,7 @@ class Change:
     S: list[Motions]
     Sdot_v: list[Motion]
     inertia: list[Inertia]
+    F_ext: list[Force]
     v: list[Vector]
     a: list[Vector]
     tau: list[Vector]
@@ -43,6 +44,7 @@ def _nothing(model: Model) -> Change:
         S=[Motions(zero_motion() for _ in none[i]) for i in links],
         Sdot_v=[zero_motion() for _ in links],
         inertia=[zero_inertia() for _ in links],
+        F_ext=[zero_force() for _ in links],
         v=list(none),
         a=list(none),
         tau=list(none),
@@ -119,6 +121,13 @@ def by_inertia(model: Model, i: int, unit: Inertia) -> Change:
     return change
 
 
+def by_external_force(model: Model, i: int, k: int) -> Change:
+    """p = F_ext^k of link i, in its own frame: moment, then force."""
+    change = _nothing(model)
+    change.F_ext[i] = force([float(j == k) for j in range(6)])
+    return change
+
+
 def by_placement(model: Model, q: Any, i: int, X: Motion) -> Change:
     """p moves the placement P of joint i as P exp(p X); all behind goes with it. Kim (89); (91) does not hold (K12)."""
     change = _nothing(model)
@@ -131,6 +140,12 @@ def by_gravity(model: Model, g: Sequence[Scalar]) -> Change:
     change = _nothing(model)
     change.base = Motion((0.0, 0.0, 0.0), (-g[0], -g[1], -g[2]))
     return change
+
+
+def with_external(model: Model, change: Change, dF_ext: Any) -> Change:
+    """The same p where external forces depend on it: ∂F_ext/∂p, (n_links, 6) in the links' own frames."""
+    own = zip(change.F_ext, model.external(dF_ext), strict=True)
+    return replace(change, F_ext=[F + dF for F, dF in own])
 
 
 def _parts(model: Model, e: Any) -> Iterator[tuple[int, Vector]]:
@@ -151,7 +166,9 @@ def _passive(model: Model, x: Any, u: Any, e: Any, which: int) -> list[Vector]:
 
 
 def change_of(model: Model, q: Any, v: Any, by: tuple[Any, ...]) -> Change:
-    """What changes with p: ("q", k), "v", "a" or "tau", ("inertia", i, ten), ("placement", i, twist), ("gravity", g)."""
+    """What changes with p: ("q", k), "v", "a" or "tau", ("inertia", i, ten), ("placement", i, twist), ("gravity", g),
+    ("f_ext", i, k).
+    """
     match by:
         case "q", k:
             return by_coordinate(model, q, v, k)
@@ -163,6 +180,8 @@ def change_of(model: Model, q: Any, v: Any, by: tuple[Any, ...]) -> Change:
             return by_force(model, k)
         case "inertia", i, (m, x, y, z, xx, xy, yy, xz, yz, zz):
             return by_inertia(model, i, Inertia(m, (x, y, z), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))))
+        case "f_ext", i, k:
+            return by_external_force(model, i, k)
         case "placement", i, twist:
             return by_placement(model, q, i, motion(twist))
         case "gravity", g:

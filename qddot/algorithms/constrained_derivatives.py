@@ -1,6 +1,6 @@
 """Forward dynamics with constraints differentiated by q, v and tau: accelerations, and the constraints' forces λ.
 
-Kim 2012, (54) (55) (71), differentiated at the solution. With ID the tree's inverse dynamics,
+Kim 2012, (54) (55) (71), differentiated at the solution. With ID the tree's inverse dynamics, external forces in it,
 
     ID(q, v, q̈) - Aᵀλ = τ,      A q̈ + Ȧq̇ = 0.
 
@@ -36,12 +36,14 @@ from qddot.scalars import Scalar, split, stack
 Columns = list[tuple[Sequence[Scalar], Sequence[Scalar]]]
 
 
-def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, *, rows: Sequence[int]) -> NDArray[Any]:
+def forward_dynamics_derivatives(
+    model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, *, rows: Sequence[int]
+) -> NDArray[Any]:
     """∂q̈ above ∂λ by q, by v and by τ, row after row, and the three numbers by which `constrained` judges a state."""
     n, count = model.nv, loops.count(model)
-    solved = split(constrained.direct(model, q, v, tau, rows=rows))
+    solved = split(constrained.direct(model, q, v, tau, f_ext, rows=rows))
     a, lam, judged = Vector(solved[:n]), Vector(solved[n + r] for r in rows), solved[n + count :]
-    by_q, by_v, M = (rows_of(x) for x in _apart(inverse_dynamics_derivatives(model, q, v, stack(a))))
+    by_q, by_v, M = (rows_of(x) for x in _apart(inverse_dynamics_derivatives(model, q, v, stack(a), f_ext)))
     factors, all_A = inverse_factors(M, freedoms_above(model)), loops.jacobian_rows(model, q)
     A = Matrix(Vector(all_A[r]) for r in rows)
     Y = Matrix(Vector(inverse_times(*factors, row)) for row in A)

@@ -25,6 +25,9 @@ what turns the momentum (l, k): nothing is left of it but a symmetric 3×3 block
 | P, R, U   | columns of ∂F/∂q, ∂F/∂v, ∂F/∂a, on their way to the base                       |
 | G         | 𝓑ᵀ S, a moment                                                                  |
 
+External forces keep their components in the frames of their links while q changes. They are part of F, and only the turning
+of F on its way to the base sees them; what forces do that depend on q and v is added by the chain rule (`Robot`).
+
 Cost: O(n · depth).
 """
 
@@ -36,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms.classical import bias_force, rigid_body_forces
+from qddot.algorithms.classical import rigid_body_forces
 from qddot.algorithms.composite_body import composite_inertias, mass_matrix
 from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.algorithms.hybrid import Chosen, only, yielding
@@ -118,9 +121,9 @@ class Outward(NamedTuple):
     F: list[Force]
 
 
-def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
+def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂tau/∂q, ∂tau/∂v and ∂tau/∂a = M of inverse dynamics, stacked: (3, nv, nv)."""
-    return _stacked(*_inward(model, q, v, _outward(model, q, v, a)))
+    return _stacked(*_inward(model, q, v, _outward(model, q, v, a, f_ext)))
 
 
 def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any], ...]:
@@ -171,10 +174,10 @@ def _composites(model: Model, outward: Outward) -> tuple[PerLink, PerLink]:
     return B_C, F_C
 
 
-def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
+def _outward(model: Model, q: Any, v: Any, a: Any, f_ext: Any) -> Outward:
     """T, S, the slopes of every joint, and 𝓘, 𝓑 and F of every link by itself."""
     T, S, Sdot_v = model.joints_at(q, v)
-    x, qd, qdd = model.coordinates(q), model.velocities(v), model.velocities(a)
+    x, qd, qdd, F_ext = model.coordinates(q), model.velocities(v), model.velocities(a), model.external(f_ext)
     V, Vdot, F, B, D, A, A_v = model.per_link("V", "Vdot", "F", "B", "D", "A", "A_v")
     V[0], Vdot[0], F[0], B[0] = (
         zero_motion(),
@@ -192,7 +195,7 @@ def _outward(model: Model, q: Any, v: Any, a: Any) -> Outward:
         )
         V[i] = V_p + J_v
         Vdot[i] = Vdot_p + ad(V_p, J_v) + Sdot_v[i] + S[i] @ qdd[i]
-        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])
+        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i]) - F_ext[i]
         B[i] = velocity_force(I, V[i])
         by_q, by_v = [], []
         for k, s in enumerate(S[i]):
@@ -219,15 +222,15 @@ def _row(U: Force, G: Vec, A: Motions, D: Motions) -> Vector:
     return Vector(a.dot(U) + dot(d.w, G) for a, d in zip(A, D, strict=True))
 
 
-def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
+def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂a/∂q = -M⁻¹ ∂ID/∂q, ∂a/∂v = -M⁻¹ ∂ID/∂v and ∂a/∂tau = M⁻¹, stacked: (3, nv, nv).
 
     ID is taken at the accelerations that tau gives.
     """
-    n = model.nv
+    n, at_rest = model.nv, np.zeros(model.nv)
     factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
-    a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
-    outward = _outward(model, q, v, a)
+    force = tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext)
+    outward = _outward(model, q, v, stack(inverse_times(*factors, split(force))), f_ext)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
     minus = factors[0], [-x for x in factors[1]]
@@ -241,7 +244,9 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     return _stacked(*out, inverse_of(*factors))
 
 
-def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, *, prescribed: Chosen) -> NDArray[Any]:
+def hybrid_dynamics_derivatives(
+    model: Model, q: Any, v: Any, a: Any, tau: Any, f_ext: Any = None, *, prescribed: Chosen
+) -> NDArray[Any]:
     """q̈ and τ of hybrid dynamics, complete, by q, v, a and τ: (2, 4, nv, nv). What is not given has columns of zeros.
 
     With u prescribed and w not: ∂q̈_w = -M_ww⁻¹ ∂ID_w and ∂τ_u = ∂ID_u + M_uw ∂q̈_w, where ID is taken at the solution and
@@ -250,10 +255,10 @@ def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, 
     n, u, (w, inside) = model.nv, list(prescribed), yielding(model, prescribed)
     M, qdd = rows_of(mass_matrix(model, q)), split(a)
     factors = inverse_factors([[M[r][c] for c in w] for r in w], inside)
-    lacking = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, only(a, u)))
+    lacking = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, only(a, u), f_ext))
     for k, x in zip(w, inverse_times(*factors, [lacking[k] for k in w]), strict=True):
         qdd[k] = x
-    outward = _outward(model, q, v, stack(qdd))
+    outward = _outward(model, q, v, stack(qdd), f_ext)
     own_q, own_v = _taken_up(model, outward.slopes, w)
     by_q, by_v, _ = _inward(model, q, v, outward)
     da: list[Entries] = [{}, {}, {(k, k): 1.0 for k in u}, {}]

@@ -10,6 +10,7 @@ Cost: two to three times the algorithm's for each freedom, less what the columns
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,24 +24,26 @@ from qddot.scalars import Scalar, split, stack
 Algorithm = Callable[..., NDArray[Any]]
 
 
-def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
+def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂tau/∂q, ∂tau/∂v and ∂tau/∂a, stacked: (3, nv, nv)."""
-    return _stacked([by(classical.inverse_dynamics, model, (q, v, a), which) for which in range(3)])
+    run = partial(classical.inverse_dynamics, f_ext=f_ext)
+    return _stacked([by(run, model, (q, v, a), which) for which in range(3)])
 
 
-def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
+def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂a/∂q, ∂a/∂v and ∂a/∂tau, stacked: (3, nv, nv)."""
-    return _stacked([by(articulated_body.forward_dynamics, model, (q, v, tau), which) for which in range(3)])
+    run = partial(articulated_body.forward_dynamics, f_ext=f_ext)
+    return _stacked([by(run, model, (q, v, tau), which) for which in range(3)])
 
 
-def inverse_dynamics_second_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
+def inverse_dynamics_second_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂²tau/∂q∂q, ∂²tau/∂q∂v, ∂²tau/∂v∂v and ∂M/∂q, stacked: (4, nv, nv, nv)."""
-    return _second(derivatives.inverse_dynamics_derivatives, model, (q, v, a))
+    return _second(partial(derivatives.inverse_dynamics_derivatives, f_ext=f_ext), model, (q, v, a))
 
 
-def forward_dynamics_second_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
+def forward_dynamics_second_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂²a/∂q∂q, ∂²a/∂q∂v, ∂²a/∂v∂v and ∂M⁻¹/∂q, stacked: (4, nv, nv, nv)."""
-    return _second(derivatives.forward_dynamics_derivatives, model, (q, v, tau))
+    return _second(partial(derivatives.forward_dynamics_derivatives, f_ext=f_ext), model, (q, v, tau))
 
 
 def _second(first: Algorithm, model: Model, state: tuple[Any, Any, Any]) -> NDArray[Any]:

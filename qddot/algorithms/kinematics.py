@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qddot.blocks import Ad_inv_columns, Motions, ad_columns
 from qddot.model import Frame, Model
-from qddot.spatial import Ad_inv, Ad_inv_T, Motion, Transform, ad, zero_motion
+from qddot.spatial import Ad_inv, Ad_inv_T, Motion, Transform, ad, force, zero_motion
 
 
 def link_poses(model: Model, q: Any) -> list[Transform]:
@@ -101,6 +101,21 @@ def joint_forces_of(model: Model, q: Any, f_ext: Any) -> NDArray[Any]:
         tau[i] = S[i].T @ F[i]
         F[p] = F[p] + Ad_inv_T(T[i], F[i])
     return tau.stack()
+
+
+def external_force_jacobian(model: Model, q: Any) -> NDArray[Any]:
+    """Jᵀ with tau = Jᵀf_ext, nv × 6·links: a column is the joint forces of a unit moment or force on one link."""
+    T, S = model.transforms(q), model.axes(q)
+    J_T, (F,) = model.joint_matrix("J_T", 6), model.per_link("F")
+    for i, p, k in model.columns(6):
+        column = J_T.column(i, k)
+        F[i] = force([float(j == k) for j in range(6)])
+        column[i] = S[i].T @ F[i]
+        F[p] = Ad_inv_T(T[i], F[i])
+        for j, p_j in model.carriers(p):
+            column[j] = S[j].T @ F[j]
+            F[p_j] = Ad_inv_T(T[j], F[j])
+    return J_T.stack()
 
 
 def apparent_rate(model: Model, q: Any, v: Any, j: int, V: Motion, S: Motions) -> Motions:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.articulated_body import accelerations_from_rest, articulated_inertias
-from qddot.algorithms.classical import bias_force
+from qddot.algorithms.classical import rigid_body_forces
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_times, rows_of
 from qddot.algorithms.kinematics import link_velocities
@@ -59,24 +59,26 @@ def _accelerations(model: Model, q: Any, v: Any, a: Any) -> PerLink:
     return Vdot
 
 
-def forward_dynamics_inertia_derivatives(model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia]) -> NDArray[Any]:
+def forward_dynamics_inertia_derivatives(
+    model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia], f_ext: Any = None
+) -> NDArray[Any]:
     """∂a/∂π = -M⁻¹ Y(q, v, a) at the accelerations that tau gives: inverse dynamics is linear in π, and M a = tau - …"""
     factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
-    a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
+    a = stack(inverse_times(*factors, split(_left_for_accelerations(model, q, v, tau, f_ext))))
     Y = torque_regressor(model, q, v, a, units)
     columns = [stack(inverse_times(*factors, split(Y[..., :, c]))) for c in range(Y.shape[-1])]
     return -np.stack(np.broadcast_arrays(*columns), axis=-1)
 
 
 def forward_dynamics_inertia_derivatives_by_columns(
-    model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia]
+    model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia], f_ext: Any = None
 ) -> NDArray[Any]:
     """The same, M⁻¹ by articulated bodies: each link takes the force of the unit inertias π that it has.   Kim (42), 3.2"""
     if model.is_coupled:
-        return forward_dynamics_inertia_derivatives(model, q, v, tau, units)
+        return forward_dynamics_inertia_derivatives(model, q, v, tau, units, f_ext)
     T, S, V = model.transforms(q), model.axes(q), link_velocities(model, q, v)
     inertias = articulated_inertias(model, T, S)
-    left = tau + passive_forces(model, q, v) - bias_force(model, q, v)
+    left = _left_for_accelerations(model, q, v, tau, f_ext)
     Vdot = _accelerations(model, q, v, accelerations_from_rest(model, T, S, inertias, left))
     rest, n = np.zeros(model.nv), len(units)
 
@@ -88,6 +90,11 @@ def forward_dynamics_inertia_derivatives_by_columns(
         return accelerations_from_rest(model, T, S, inertias, rest, F)
 
     return model.by_columns(column, n)
+
+
+def _left_for_accelerations(model: Model, q: Any, v: Any, tau: Any, f_ext: Any) -> NDArray[Any]:
+    """tau + passive - bias + Jᵀf_ext."""
+    return tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, np.zeros(model.nv), f_ext)
 
 
 def _combined(pi: Sequence[Any], units: Sequence[Inertia]) -> Inertia:

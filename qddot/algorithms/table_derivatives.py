@@ -8,6 +8,7 @@ so a kernel for one p holds only what depends on it.
 |-------------|------------------------------|---------------------------------------------------------------|
 | h[i]        | ∂h_i/∂p                      | how T_{λ(i),i} moves, in link i: T⁻¹ ∂T/∂p, (89)              |
 | dS, dSdot_v | ∂S_i/∂p, ∂(Ṡ_i q̇_i)/∂p       | how the axes change                                           |
+| change.F_ext | ∂F_i^ext/∂p                 | how the external force on link i changes, in its own frame    |
 | dV, dVdot   | ∂V_i/∂p, ∂V̇_i/∂p             |                                                               |
 | dI_A, dB    | ∂Î_i/∂p, ∂B̂_i/∂p             | of articulated inertia and bias force                         |
 | dPsi        | ∂Ψ_i/∂p = -Ψ N Ψ             | N the change of SᵀÎS                                          |
@@ -61,10 +62,10 @@ from qddot.spatial import (
 # ---- Table 5 -------------------------------------------------------------------------------------------------------------
 
 
-def inverse_dynamics_derivative(model: Model, q: Any, v: Any, a: Any, change: Change) -> NDArray[Any]:
+def inverse_dynamics_derivative(model: Model, q: Any, v: Any, a: Any, change: Change, f_ext: Any = None) -> NDArray[Any]:
     """∂τ/∂p.   Kim Table 5, and what passive joint forces do."""
     T, S, Sdot_v = model.joints_at(q, v)
-    qd, qdd = model.velocities(v), model.velocities(a)
+    qd, qdd, F_ext = model.velocities(v), model.velocities(a), model.external(f_ext)
     V, Vdot, F, dV, dVdot, dF = model.per_link("V", "Vdot", "F", "dV", "dVdot", "dF")
     tau = model.joint_vector("dtau")
     V[0], Vdot[0], F[0] = zero_motion(), model.base_acceleration, zero_force()
@@ -78,8 +79,9 @@ def inverse_dynamics_derivative(model: Model, q: Any, v: Any, a: Any, change: Ch
         dV[i] = Ad_inv(T[i], dV[p]) - ad(h, V_p) + dJ_v
         moved = Ad_inv(T[i], dVdot[p]) - ad(h, Vdot_p) + dJ_a
         dVdot[i] = moved + ad(dV[i], J_v) + ad(V[i], dJ_v) + change.Sdot_v[i]
-        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])
+        F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i]) - F_ext[i]
         dF[i] = dI @ Vdot[i] + I @ dVdot[i] - ad_T(dV[i], I @ V[i]) - ad_T(V[i], dI @ V[i] + I @ dV[i])
+        dF[i] = dF[i] - change.F_ext[i]
     for i, p in model.inward():
         tau[i] = change.S[i].T @ F[i] + S[i].T @ dF[i] + model.armature[i].times(change.a[i]) - change.passive[i]
         F[p] = F[p] + Ad_inv_T(T[i], F[i])
@@ -87,26 +89,26 @@ def inverse_dynamics_derivative(model: Model, q: Any, v: Any, a: Any, change: Ch
     return tau.stack()
 
 
-def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any) -> NDArray[Any]:
+def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂τ/∂q, ∂τ/∂v and ∂τ/∂a by Table 5, a column after the other: (3, nv, nv)."""
     kinds = (
         lambda e: along_coordinates(model, q, v, e),
         lambda e: along_velocities(model, q, v, e),
         lambda e: along_accelerations(model, e),
     )
-    return _all_columns(model, kinds, lambda change: inverse_dynamics_derivative(model, q, v, a, change))
+    return _all_columns(model, kinds, lambda change: inverse_dynamics_derivative(model, q, v, a, change, f_ext))
 
 
 # ---- Tables 6 and 7 ------------------------------------------------------------------------------------------------------
 
 
-def forward_dynamics_derivative(model: Model, q: Any, v: Any, tau: Any, change: Change) -> NDArray[Any]:
+def forward_dynamics_derivative(model: Model, q: Any, v: Any, tau: Any, change: Change, f_ext: Any = None) -> NDArray[Any]:
     """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no freedom prescribed, as Table 3 is Table 4."""
-    return hybrid_dynamics_derivative(model, q, v, np.zeros(model.nv), tau, change, prescribed=())[..., 0, :]
+    return hybrid_dynamics_derivative(model, q, v, np.zeros(model.nv), tau, change, f_ext, prescribed=())[..., 0, :]
 
 
 def hybrid_dynamics_derivative(
-    model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, *, prescribed: Chosen
+    model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, f_ext: Any = None, *, prescribed: Chosen
 ) -> NDArray[Any]:
     """∂q̈/∂p and ∂τ/∂p, complete: two rows.   Kim Table 7 (K13-K18), the backward loop in `_inward`.
 
@@ -115,9 +117,10 @@ def hybrid_dynamics_derivative(
     u, w = kinds_of_freedoms(model, prescribed)
     change = _of_what_is_given(change, u, w)
     if model.is_coupled:
-        return _through_the_blocks(model, q, v, a, tau, change, prescribed)
+        return _through_the_blocks(model, q, v, a, tau, change, f_ext, prescribed)
     T, S, Sdot_v = model.joints_at(q, v)
     qd, qdd, force = model.velocities(v), model.velocities(only(a, prescribed)), tau + passive_forces(model, q, v)
+    F_ext = model.external(f_ext)
     V, eta, B, dV, deta, dB = model.per_link("V", "eta", "B", "dV", "deta", "dB")
     V[0], B[0], dV[0], dB[0] = zero_motion(), zero_force(), zero_motion(), zero_force()
     for i, p in model.outward():
@@ -127,8 +130,8 @@ def hybrid_dynamics_derivative(
         eta[i] = ad(V[i], J_v) + Sdot_v[i] + S[i] @ qdd[i]
         dV[i] = Ad_inv(T[i], dV[p]) - ad(h, V_p) + dJ_v
         deta[i] = ad(dV[i], J_v) + ad(V[i], dJ_v) + change.Sdot_v[i] + dJ_a
-        B[i] = -1.0 * ad_T(V[i], I @ V[i])
-        dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i]))
+        B[i] = -1.0 * ad_T(V[i], I @ V[i]) - F_ext[i]
+        dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i])) - change.F_ext[i]
     found = _inward(model, T, S, (eta, deta), (B, dB), model.velocities(force), change, w)
     return _outward(model, T, S, (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
 
@@ -231,10 +234,12 @@ def _of_what_is_given(change: Change, u: list[list[int]], w: list[list[int]]) ->
     return replace(change, a=kept(change.a, u), tau=kept(change.tau, w))
 
 
-def _through_the_blocks(model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, prescribed: Chosen) -> NDArray[Any]:
+def _through_the_blocks(
+    model: Model, q: Any, v: Any, a: Any, tau: Any, change: Change, f_ext: Any, prescribed: Chosen
+) -> NDArray[Any]:
     """The same by Table 5 and the blocks of M: for joints that share a coordinate, which articulated bodies do not take."""
-    solved = hybrid_dynamics(model, q, v, a, tau, prescribed=prescribed)[..., 0, :]
-    slope = split(inverse_dynamics_derivative(model, q, v, solved, change))
+    solved = hybrid_dynamics(model, q, v, a, tau, f_ext, prescribed=prescribed)[..., 0, :]
+    slope = split(inverse_dynamics_derivative(model, q, v, solved, change, f_ext))
     da, dtau = model.joint_vector("dqdd"), model.joint_vector("dtau")
     for i, _ in model.outward():
         if model.mimic[i] is None:
@@ -250,17 +255,19 @@ def _through_the_blocks(model: Model, q: Any, v: Any, a: Any, tau: Any, change: 
     return two_rows(stack(by_a), stack(by_tau), model.nv)
 
 
-def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDArray[Any]:
+def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """∂q̈/∂q, ∂q̈/∂v and ∂q̈/∂τ by Table 6, a column after the other: (3, nv, nv)."""
     kinds = (
         lambda e: along_coordinates(model, q, v, e),
         lambda e: along_velocities(model, q, v, e),
         lambda e: along_forces(model, e),
     )
-    return _all_columns(model, kinds, lambda change: forward_dynamics_derivative(model, q, v, tau, change))
+    return _all_columns(model, kinds, lambda change: forward_dynamics_derivative(model, q, v, tau, change, f_ext))
 
 
-def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, *, prescribed: Chosen) -> NDArray[Any]:
+def hybrid_dynamics_derivatives(
+    model: Model, q: Any, v: Any, a: Any, tau: Any, f_ext: Any = None, *, prescribed: Chosen
+) -> NDArray[Any]:
     """q̈ and τ, complete, by q, v, a and τ, by Table 7, a column after the other: (2, 4, nv, nv)."""
     kinds = (
         lambda e: along_coordinates(model, q, v, e),
@@ -270,7 +277,7 @@ def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, 
     )
 
     def slope(change: Change) -> NDArray[Any]:
-        return hybrid_dynamics_derivative(model, q, v, a, tau, change, prescribed=prescribed)
+        return hybrid_dynamics_derivative(model, q, v, a, tau, change, f_ext, prescribed=prescribed)
 
     return _all_columns(model, kinds, slope)
 

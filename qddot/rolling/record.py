@@ -59,9 +59,10 @@ class Written(NamedTuple):
 
 def axis_of_columns(a_link: int | None) -> str:
     """What the columns of a matrix run over, by how many a link has; None for those of joints."""
-    if a_link not in (None, 10):
+    axes = {None: "v", 6: "forces", 10: "inertias"}
+    if a_link not in axes:
         raise NotRollableError(f"a matrix has {a_link} columns a link")
-    return "v" if a_link is None else "inertias"
+    return axes[a_link]
 
 
 @dataclass

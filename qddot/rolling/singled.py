@@ -7,7 +7,8 @@ from typing import Any
 
 from qddot.model import Frame, Model
 
-_OF_LINKS = ("inertia", "placement")  # scalars that belong to a link; gravity belongs to none, all others to a freedom
+# Scalars that belong to a link; gravity belongs to none, all others to a freedom.
+_OF_LINKS = ("inertia", "placement", "f_ext")
 
 
 class Singled:
