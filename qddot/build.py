@@ -19,7 +19,7 @@ from qddot.blocks import Vector
 from qddot.errors import Finding, ModelError, message, near
 from qddot.joints import Fixed, Free, Joint
 from qddot.model import Frame, Limits, Loop, Mimic, Model
-from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, unit_axes
+from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, tolerance, unit_axes
 from qddot.rotation import IDENTITY
 from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
 
@@ -56,13 +56,15 @@ class Builder:
     """Collects links, joints, frames and loops, and makes the Model of them.
 
     `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`,
-    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported.
+    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported. Loops count as
+    closed up to `loop_tolerance`, in m or rad; by default that comes from how well the numbers let them close.
     """
 
     name: str
     gravity: Sequence[float] = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
     snap: float = 0.0
+    loop_tolerance: float | None = None
     findings: list[Finding] = field(default_factory=list)
     _links: dict[str, _Link] = field(default_factory=dict)
     _joints: dict[str, _Joint] = field(default_factory=dict)
@@ -248,6 +250,7 @@ class Builder:
             loops=self._frozen_loops(carrier, index),
             gravity=numbers(self.gravity, 3, "gravity"),  # type: ignore[arg-type]
             friction_velocity=numbers(self.friction_velocity, 1, "friction_velocity")[0],
+            loop_tolerance=None if self.loop_tolerance is None else tolerance(self.loop_tolerance, "loop_tolerance"),
             findings=tuple(self.findings),
         )
 

@@ -109,6 +109,7 @@ class Model:
     constraints: tuple[Constraint, ...] = ()
     gravity: Vec = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
+    loop_tolerance: float | None = None  # m or rad up to which loops count as closed; None: as accurate as the model is
     findings: tuple[Finding, ...] = ()
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
@@ -355,6 +356,7 @@ class Model:
             "name": self.name,
             "gravity": list(self.gravity),
             "friction_velocity": self.friction_velocity,
+            **({} if self.loop_tolerance is None else {"loop_tolerance": self.loop_tolerance}),
             "links": links,
             "frames": frames,
             "loops": loops,

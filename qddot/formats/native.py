@@ -141,7 +141,7 @@ class _Reader:
             problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
             raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
         keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
-        top = self._table(content, "file", keys)
+        top = self._table(content, "file", keys, optional=("loop_tolerance",))
         name = self._text(top["name"], "name")
         rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self._list(top["links"], "links"))]
         if not rows:
@@ -168,6 +168,7 @@ class _Reader:
             loops=tuple(loops),
             gravity=self._vec(top["gravity"], "gravity"),
             friction_velocity=self._number(top["friction_velocity"], "friction_velocity", least=0.0),
+            loop_tolerance=self._loop_tolerance(top.get("loop_tolerance")),
             findings=tuple(self.findings),
         )
         self._check_whole(model)
@@ -266,6 +267,11 @@ class _Reader:
         T_a, T_b = (self._transform(row[key], f"{at}.{key}") for key in ("placement_a", "placement_b"))
         return Loop(self._text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
 
+    def _loop_tolerance(self, x: Any) -> float | None:
+        if x is not None and self._number(x, "loop_tolerance") <= 0.0:
+            self._fail("loop_tolerance", f"it is {_shown(x)}", "write a number greater than zero, or leave it out")
+        return None if x is None else float(x)
+
     def _transform(self, x: Any, at: str) -> Transform:
         row = self._table(x, at, ("rotation", "position"))
         rows = self._mat(row["rotation"], f"{at}.rotation")
@@ -307,13 +313,13 @@ class _Reader:
     def _fail(self, at: str, problem: str, fix: str) -> NoReturn:
         raise FileError(message(self.file, at, problem, fix))
 
-    def _table(self, x: Any, at: str, keys: Iterable[str]) -> dict[str, Any]:
-        keys = list(keys)
+    def _table(self, x: Any, at: str, keys: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+        keys, known = list(keys), [*keys, *optional]
         if not isinstance(x, dict):
             self._fail(at, f"it is {_shown(x)}", "write an object with " + ", ".join(keys))
         for key in x:
-            if key not in keys:
-                near = difflib.get_close_matches(key[:100], keys, n=1, cutoff=0.5)
+            if key not in known:
+                near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.5)
                 self._fail(at, f"unknown key {_shown(key)}", f"did you mean {near[0]!r}?" if near else "remove it")
         for key in keys:
             if key not in x:
