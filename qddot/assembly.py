@@ -16,6 +16,7 @@ ones ask (`consistent`).
 
 from __future__ import annotations
 
+import contextlib
 import math
 from functools import cached_property
 from typing import Any
@@ -35,6 +36,7 @@ SIX_DIGITS = 1e-5  # of a loop's length: what numbers with six digits, of which 
 CLOSED = 1e-3  # m or rad, and a second: more than a simulation's steps open, less than a state that was not meant has
 GENERIC_RANK = 1e-7  # of the largest singular value, for the generic rank: closed to 1e-12, dependent rows leave less
 _ROUNDED_RANK = 10.0  # times the miss, for the same: a redundant row that misses by δ changes by some δ a radian
+_AS_INDEPENDENT = 0.01  # of the kept rows' least singular value at most configurations: one more that is no rounding
 _STARTS = 12
 _MINOR = 1e-7  # weight of the dropped rows beside the kept ones: over RANK where those fail, nothing elsewhere
 _STIFF = 1e4  # least damping of the last steps, times |φ|²: directions in which rows change by less than 100 |φ| stay
@@ -110,14 +112,22 @@ class Assembly:
     @cached_property
     def has_other_ranks(self) -> bool:
         """Whether there are ways of assembly in which more rows than the kept ones are independent."""
-        return self.largest_rank > len(self.rows)
+        return bool(np.any(self._has_more(self._jacobians)))
 
     def needs_more_rows(self, q: ArrayLike) -> Array:
         """Which configurations are assembled in such a way."""
         if not self.has_other_ranks:
             return np.asarray(False)
         A = self.robot._run("constraint_jacobian", q)
-        return np.asarray(self.rank(np.where(np.isfinite(A), A, 0.0)) > len(self.rows))
+        return self._has_more(np.where(np.isfinite(A), A, 0.0))
+
+    def _has_more(self, A: Array) -> Array:
+        """Where a row beyond the kept ones is as independent as these; where they become dependent, rounding is not."""
+        r, sizes = len(self.rows), np.linalg.svd(A, compute_uv=False)
+        if r == 0 or r >= sizes.shape[-1]:
+            return np.zeros(A.shape[:-2], bool)
+        usual = np.median(np.linalg.svd(self._generic_jacobians, compute_uv=False)[:, r - 1])
+        return np.asarray(sizes[..., r] > _AS_INDEPENDENT * usual)
 
     def more_rows_error(self, help: str) -> InputError:
         return InputError(
@@ -176,37 +186,35 @@ class Assembly:
         """Remembers a few configurations that are asked for, until closed ones are known."""
         if "_tried" not in self.__dict__:
             array = self.robot._q(q).reshape(-1, self.robot.nq)[:8]
-            self._seen.append(array[np.isfinite(array).all(axis=-1)].astype(float))
+            self._seen = [*self._seen[-7:], array[np.isfinite(array).all(axis=-1)].astype(float)]
 
     def close(self, q: ArrayLike, tolerance: float | None) -> tuple[Array, Array]:
         """The configurations with closed loops that are found from q, and what they miss by."""
         given = self.robot._q(q)
         sound = np.isfinite(given).all(axis=-1)
         start = np.where(sound[..., None], given, self.robot.neutral())
-        if tolerance is not None:
-            closed, off = self._closed(start, tolerance)
-        else:
-            tolerance = self.tolerance if "_tried" in self.__dict__ else self.model.loop_tolerance or EXACT
-            closed, off = self._closed(start, EXACT, tolerance)
-        self.see(closed)
-        if self.model.loop_tolerance is None and tolerance == EXACT and np.any(off > EXACT):
+        if tolerance is None:
+            self.see(given)
             tolerance = self._tolerance_or_exact()
+            closed, off = self._closed(start, EXACT, tolerance)
+        else:
+            closed, off = self._closed(start, tolerance)
+            self.see(closed)
         off = np.where(sound, off, np.nan)
         if off.ndim == 0 and (off > tolerance or not sound):
             raise self._cannot_close(closed if sound else given, "its loops do not close from here; ", tolerance)
         return kept(off <= tolerance, closed), off
 
     def _tolerance_or_exact(self) -> float:
-        """The tolerance, of a robot that may have no closed configuration."""
-        try:
+        """The tolerance, also of a robot of which no closed configuration is known."""
+        with contextlib.suppress(InputError):
             return self.tolerance
-        except InputError:
-            return EXACT
+        return EXACT
 
     def _closed(self, q: Array, tolerance: float, enough: float = 0.0, steps: int = 60) -> tuple[Array, Array]:
         """Levenberg and Marquardt with the damping |φ|², which is quadratic also where rows depend on each other.
 
-        It goes on to a hundredth of the tolerance, or until steps do no longer halve |φ| where it is `enough` already.
+        It goes on to a hundredth of the tolerance, or until steps no longer halve |φ| where it is `enough` already.
         The last steps are damped more: rows that contradict each other by rounding pull along free motions otherwise.
         """
         run, integrate = self.robot._run, self.robot.integrate
@@ -223,8 +231,8 @@ class Assembly:
             moved = integrate(q, -_damped(A, np.minimum(np.maximum(damping, least) * size, 1e6), phi))
             there = run("constraint_residual", moved)
             new = np.nan_to_num(np.sum(there * there, axis=-1), nan=np.inf)
+            settled |= (off <= enough) & ~(new < 0.25 * size)
             better = (new < size) & ~settled
-            settled |= (off <= enough) & (new > 0.25 * size)
             q, phi = np.where(better[..., None], moved, q), np.where(better[..., None], there, phi)
             damping = np.where(better, np.maximum(damping * 0.2, 1e-6), damping * 8.0)
         return q, np.max(np.abs(phi), axis=-1, initial=0.0)
@@ -240,8 +248,9 @@ class Assembly:
             return (A, *sides)
         sound = np.asarray(np.isfinite(A).all(axis=(-2, -1)))
         known = np.where(sound[..., None, None], A, 0.0)
-        rank = np.asarray(np.maximum(self.rank(known), len(self.rows)))[..., None]
-        weight = np.where(rank > len(self.rows), 1.0, np.where(np.isin(np.arange(len(self.names)), self.rows), 1.0, _MINOR))
+        more = self._has_more(known)[..., None]
+        rank = np.where(more, self.rank(known)[..., None], len(self.rows))
+        weight = np.where(more | np.isin(np.arange(len(self.names)), self.rows), 1.0, _MINOR)
         U, s, Vt = np.linalg.svd(weight[..., None] * known, full_matrices=False)
         some = (np.arange(s.shape[-1]) < rank) & (s > RANK * s[..., :1])
         reciprocal = np.where(some, 1.0 / np.where(some, s, 1.0), 0.0)
