@@ -25,10 +25,11 @@ MAY_IMPORT = {
     "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
     "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
     "joint_space": {"blocks", "scalars"},
-    "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
+    "couplings": {"errors"},
+    "model": {"couplings", "joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "axes": {"model"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
-    "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
+    "build": {"couplings", "model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "kinds": {"model", "joints", "spatial", "rotation"},
@@ -38,7 +39,7 @@ MAY_IMPORT = {
         "errors",
     },
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
-    "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
+    "formats": {"couplings", "build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
@@ -174,10 +175,11 @@ def test_algorithms_cite_their_source(path):
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
-    "build.py": 430,  # half of it is the signatures and docstrings of Builder
+    "build.py": 450,  # half of it is the signatures and docstrings of Builder
     "robot.py": 800,  # one short method a function, all alike
     "functions.py": 600,  # one table of all functions and formulations, and what makes programs of its rows
     "model.py": 420,  # what algorithms read and write, in one place
+    "native.py": 420,  # what reads each part of a file, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way

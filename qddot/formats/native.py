@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 
 from qddot.blocks import Vector
 from qddot.build import WORLD, Builder
+from qddot.couplings import FIELDS, Coupling, Terms
 from qddot.errors import FileError, Finding, ModelError, message
 from qddot.formats.files import read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
-from qddot.model import Frame, Limits, Loop, Mimic, Model, describe_joint
+from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
 from qddot.parts import rigid
 from qddot.rotation import Mat, Rotation, Vec
 from qddot.spatial import Inertia, Transform
@@ -48,9 +49,10 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
         if isinstance(joint, Own) and not joint.name:
             fix = "give it one, Own(function, freedoms, name=…), to be able to read the file"
             raise ModelError(message("", f"joint {name!r}", "its function has no name", fix))
-    if model.constraints:
-        fix = "write the robot without it and add it again after reading, with_constraint(…)"
-        raise ModelError(message("", f"constraint {model.constraints[0].name!r}", "a function cannot be written", fix))
+    for constraint in model.constraints:
+        if not isinstance(constraint.position, Coupling):
+            fix = "write the robot without it and add it again after reading, with_constraint(…)"
+            raise ModelError(message("", f"constraint {constraint.name!r}", "a function cannot be written", fix))
     content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
     file = Path(path)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
@@ -141,7 +143,7 @@ class _Reader:
             problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
             raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
         keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
-        top = self._table(content, "file", keys, optional=("loop_tolerance",))
+        top = self._table(content, "file", keys, optional=("constraints", "loop_tolerance"))
         name = self._text(top["name"], "name")
         rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self._list(top["links"], "links"))]
         if not rows:
@@ -168,6 +170,9 @@ class _Reader:
             loops=tuple(loops),
             gravity=self._vec(top["gravity"], "gravity"),
             friction_velocity=self._number(top["friction_velocity"], "friction_velocity", least=0.0),
+            constraints=self._constraints(
+                top.get("constraints", []), sum(r["joint"].nq for r in rows if r["mimic"] is None)
+            ),
             loop_tolerance=self._loop_tolerance(top.get("loop_tolerance")),
             findings=tuple(self.findings),
         )
@@ -266,6 +271,27 @@ class _Reader:
         a, b = (self._index(row[key], f"{at}.{key}", 0, n - 1) for key in ("link_a", "link_b"))
         T_a, T_b = (self._transform(row[key], f"{at}.{key}") for key in ("placement_a", "placement_b"))
         return Loop(self._text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
+
+    def _constraints(self, x: Any, nq: int) -> tuple[Constraint, ...]:
+        return tuple(self._constraint(row, f"constraints[{k}]", nq) for k, row in enumerate(self._list(x, "constraints")))
+
+    def _constraint(self, x: Any, at: str, nq: int) -> Constraint:
+        row = self._table(x, at, ("name", "rows", "coupling"))
+        self._index(row["rows"], f"{at}.rows", 1, 1)
+        numbers = self._table(row["coupling"], f"{at}.coupling", FIELDS)
+        left, right = (self._terms(numbers[key], f"{at}.coupling.{key}", nq) for key in ("left", "right"))
+        polynomial = self._list(numbers["polynomial"], f"{at}.coupling.polynomial")
+        coefficients = tuple(self._number(c, f"{at}.coupling.polynomial[{k}]") for k, c in enumerate(polynomial))
+        reference = self._number(numbers["reference"], f"{at}.coupling.reference")
+        return Constraint(self._text(row["name"], f"{at}.name"), 1, Coupling(left, right, reference, coefficients))
+
+    def _terms(self, x: Any, at: str, nq: int) -> Terms:
+        terms = []
+        for k, term in enumerate(self._list(x, at)):
+            if not isinstance(term, list) or len(term) != 2:
+                self._fail(f"{at}[{k}]", f"it is {_shown(term)}", "write a place in q and a factor")
+            terms.append((self._index(term[0], f"{at}[{k}][0]", 0, nq - 1), self._number(term[1], f"{at}[{k}][1]")))
+        return tuple(terms)
 
     def _loop_tolerance(self, x: Any) -> float | None:
         if x is not None and self._number(x, "loop_tolerance") <= 0.0:
