@@ -181,7 +181,7 @@ BUDGETS = {
     "model.py": 420,  # what algorithms read and write, in one place
     "native.py": 420,  # what reads each part of a file, all alike
     "urdf.py": 560,  # the format and its dirt
-    "mjcf.py": 560,  # the format and what of it is left out
+    "mjcf.py": 600,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way
 }
 
