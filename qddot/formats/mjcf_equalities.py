@@ -123,10 +123,12 @@ def _linear(e: Equality, followers: dict[int, Follower]) -> tuple[dict[int, floa
 
 
 def _follower_first(e: Equality, factors: dict[int, float], out: Reduced) -> tuple[int, int]:
-    """The joint that MuJoCo names first follows the other."""
+    """What MuJoCo names first follows the other: a joint itself, or else the one that it follows."""
     one, other = factors
-    first = {out.leader(joint) for joint in e.left}
-    return (other, one) if other in first and one not in first else (one, other)
+    for first in (set(e.left), {out.leader(joint) for joint in e.left}):
+        if (one in first) != (other in first):
+            return (one, other) if one in first else (other, one)
+    return one, other
 
 
 def _follow(followers: dict[int, Follower], joint: int, new: Follower) -> None:
