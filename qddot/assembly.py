@@ -196,7 +196,7 @@ class Assembly:
         if tolerance is None:
             self.see(given)
             tolerance = self._tolerance_or_exact()
-            closed, off = self._closed(start, EXACT, tolerance)
+            closed, off = self._settled(*self._closed(start, EXACT, tolerance), tolerance)
         else:
             closed, off = self._closed(start, tolerance)
             self.see(closed)
@@ -236,6 +236,21 @@ class Assembly:
             q, phi = np.where(better[..., None], moved, q), np.where(better[..., None], there, phi)
             damping = np.where(better, np.maximum(damping * 0.2, 1e-6), damping * 8.0)
         return q, np.max(np.abs(phi), axis=-1, initial=0.0)
+
+    def _settled(self, q: Array, off: Array, tolerance: float) -> tuple[Array, Array]:
+        """Where rounding keeps loops from closing: the kept rows closed exactly, as dynamics keep them, near least squares.
+
+        A simulation would begin with a jump otherwise.
+        """
+        if tolerance == EXACT or self.is_exact:
+            return q, off
+        for _ in range(4):
+            A, phi = self.consistent(*(self.robot._run(f"constraint_{x}", q) for x in ("jacobian", "residual")))
+            moved = self.robot.integrate(q, -_damped(A, np.zeros(phi.shape[:-1]), phi))
+            there = np.max(np.abs(self.robot._run("constraint_residual", moved)), axis=-1, initial=0.0)
+            better = (off <= tolerance) & (there <= tolerance)
+            q, off = np.where(better[..., None], moved, q), np.where(better, there, off)
+        return q, off
 
     def consistent(self, A: Array, *sides: Array) -> tuple[Array, ...]:
         """A, and vectors b of A x = b, without what rounding in the model makes dependent rows contradict each other by.

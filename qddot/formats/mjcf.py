@@ -523,6 +523,9 @@ class _Translation:
             has = [f"{what} {value}" for what, value in self._tendon_forces(tendon)]
             if has:
                 warn(f"tendon {name!r}", f"{', '.join(has)}: left out", "remove the tendon, or add its force to tau")
+            if m.tendon_limited[tendon]:
+                problem = f"its limits {m.tendon_range[tendon].tolist()} are left out"
+                self._find("note", "file", 0, f"tendon {name!r}", problem, "an <equality> couples joints exactly")
         for name in self._names("flex", m.nflex):
             warn(f"flex {name!r}", "its elastic forces are left out", "remove it, or add the forces as f_ext")
 
