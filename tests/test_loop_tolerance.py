@@ -10,7 +10,8 @@ from linkages import BAR, turned
 
 import qddot
 from qddot.assembly import EXACT
-from qddot.formats import native
+from qddot.conventions import to_mujoco_q, to_mujoco_v
+from qddot.formats import mjcf, native
 from qddot.joints import Prismatic, Revolute, Spherical
 from qddot.robot import Robot
 from qddot.rotation import quaternion_rotation, quaternion_unit, rotation_quaternion
@@ -131,6 +132,65 @@ def test_simulations_of_rounded_loops_keep_energy(name):
         drift.append(run.energy_drift)
     # a row's rate differs from the residual's by what the dropped rows beside it miss by
     assert drift[0] < 10 * drift[1] + rounded_one._closure.miss
+
+
+NECK = """<mujoco><compiler angle="radian"/><worldbody><body name="yaw"><joint name="driven"/>{body}
+<site name="f" pos="{F}"/><site name="fz" pos="{Fz}"/><site name="b" pos="{B}"/><site name="bz" pos="{Bz}"/>
+<body name="head" pos="0 .004 .015"><joint name="pitch" axis="0 1 0"/>{body}
+<body name="plate" pos="{up}" quat="{turn}"><joint name="act" axis="0 -1 0"/>{body}
+<body name="front" pos="{f}"><joint axis="0 -1 0"/>{body}<site name="g" pos="{down}"/><site name="gz" pos="{downz}"/></body>
+<body name="back" pos="{b}"><joint axis="0 -1 0"/>{body}<site name="h" pos="{down}"/><site name="hz" pos="{downz}"/></body>
+</body></body></body><body><joint name="drive" axis="0 0 -1"/>{body}</body></worldbody><equality>
+<connect site1="g" site2="f"/><connect site1="gz" site2="fz"/><connect site1="h" site2="b"/><connect site1="hz" site2="bz"/>
+<joint joint1="driven" joint2="drive" polycoef="0 -.9090909091 0 0 0"/></equality></mujoco>"""
+
+
+def neck(digits):
+    """A head on three parallel rods, hinges of which are closed by two points each, as exporters of CAD write it."""
+
+    def text(*p):
+        return " ".join(f"{x:.{digits}f}" for x in p)
+
+    body = '<inertial pos=".001 .002 .003" mass=".1" diaginertia="1e-4 1.5e-4 2e-4"/>'
+    x, z, dx, dz, turn = 0.1 / 7, 0.02 / 7, 0.17 / 6, 0.1 / 3, 0.37  # none of which ends after some digits
+    c, s = math.cos(turn), math.sin(turn)
+    sites = {"f": (x, 0, z), "b": (-x * 1.1, 0, -z * 1.1), "down": (dx, 0, -dz)}
+    points = {key: (c * p[0] - s * p[2], 0, s * p[0] + c * p[2]) for key, p in sites.items()}  # in the plate's axes
+    points |= {key.upper(): (sites[key][0], 0.004, sites[key][2] + 0.015) for key in ("f", "b")}
+    points |= {"up": (-dx, 0, dz)}
+    shifted = {f"{key}z": (p[0], p[1] + 0.1, p[2]) for key, p in points.items()}
+    quaternion = text(math.cos(turn / 2), 0, math.sin(turn / 2), 0)
+    return NECK.format(body=body, turn=quaternion, **{key: text(*p) for key, p in (points | shifted).items()})
+
+
+def test_a_mechanism_of_a_file_with_eight_digits():
+    """Twelve rows of rank three, which rounding makes four; it moves all the same, and as MuJoCo's numbers say."""
+    mujoco = pytest.importorskip("mujoco")
+    text = neck(8)
+    robot, exact = (Robot(mjcf.read("neck.xml", text=t).model()) for t in (text, neck(17)))
+    q, off = robot.close_loops(robot.neutral())
+    sizes = np.linalg.svd(robot.constraint_jacobian(q), compute_uv=False)
+    assert 1e-11 < sizes[3] < 1e-6 < 1e-3 < sizes[2]  # the rank is that of the exact linkage
+    assert robot.mobility == exact.mobility == 2
+    assert 1e-9 < off <= robot.loop_tolerance
+    m, M = mujoco.MjModel.from_xml_string(text), np.zeros((6, 6))
+    d, rng = mujoco.MjData(m), np.random.default_rng(2)
+    for _ in range(3):
+        q, _ = robot.close_loops(robot.integrate(q, 0.2 * rng.standard_normal(5)))
+        v, tau = robot.project_velocity(q, rng.standard_normal(5)), 1e-3 * rng.standard_normal(5)
+        d.qpos[:], d.qvel[:] = to_mujoco_q(robot.model, q), to_mujoco_v(robot.model, q, v)
+        mujoco.mj_forward(m, d)
+        mujoco.mj_fullM(m, d, M)
+        G = np.stack([to_mujoco_v(robot.model, q, unit) for unit in np.eye(5)], axis=-1)
+        force = tau - G.T @ d.qfrc_bias
+        A, drift = robot.constraint_jacobian(q), robot.constraint_bias(q, v)
+        U, s, Vt = np.linalg.svd(A)
+        K, start = Vt[3:].T, -Vt[:3].T @ ((U[:, :3].T @ drift) / s[:3])  # the first three rows' worth
+        M_r = G.T @ M @ G
+        theirs = start + K @ np.linalg.solve(K.T @ M_r @ K, K.T @ (force - M_r @ start))
+        for method in METHODS:
+            a = robot.forward_dynamics(q, v, tau, method=method)
+            assert np.max(np.abs(a - theirs)) < 1e3 * robot._closure.miss * np.max(np.abs(theirs))
 
 
 def test_a_tolerance_of_the_user_counts_everywhere(tmp_path):
