@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from qddot.blocks import Vector
+from qddot.couplings import Declared, Place
 from qddot.errors import Finding, ModelError, message, near
 from qddot.joints import Fixed, Free, Joint
-from qddot.model import Frame, Limits, Loop, Mimic, Model
-from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, unit_axes
+from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.parts import check_inertia, check_springs, constant, inertia_matrix, numbers, pose, rigid, tolerance, unit_axes
 from qddot.rotation import IDENTITY
 from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
 
@@ -56,18 +57,21 @@ class Builder:
     """Collects links, joints, frames and loops, and makes the Model of them.
 
     `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`,
-    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported.
+    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported. Loops count as
+    closed up to `loop_tolerance`, in m or rad; by default that comes from how well the numbers let them close.
     """
 
     name: str
     gravity: Sequence[float] = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
     snap: float = 0.0
+    loop_tolerance: float | None = None
     findings: list[Finding] = field(default_factory=list)
     _links: dict[str, _Link] = field(default_factory=dict)
     _joints: dict[str, _Joint] = field(default_factory=dict)
     _frames: list[tuple[str, str, Transform, str]] = field(default_factory=list)
     _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
+    _couplings: dict[str, Declared] = field(default_factory=dict)
 
     # ---- parts
 
@@ -194,6 +198,27 @@ class Builder:
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
 
+    def coupling(
+        self,
+        name: str,
+        joints: Mapping[str, float],
+        polynomial: Sequence[float] = (0.0,),
+        of: Mapping[str, float] | None = None,
+        reference: float = 0.0,
+        where: str = "",
+    ) -> Builder:
+        """Joints of one freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
+
+        `joints` and `of` give the factors k by the joints' names; `polynomial` is p, the constant first.
+        """
+        element, others = f"coupling {name!r}", {} if of is None else of
+        self._new_name(self._couplings, name, element, where)
+        numbers([*joints.values(), *others.values()], None, "its factors", where, element)
+        (x_0,) = numbers(reference, 1, "its reference", where, element)
+        p = numbers(polynomial, None, "its polynomial", where, element)
+        self._couplings[name] = Declared(name, dict(joints), dict(others), x_0, p, where)
+        return self
+
     def angle(self, value: float, element: str, where: str = "") -> float:
         """An angle as the model will have it: snapped to a multiple of π/2 where that was asked for."""
         right = round(value / (math.pi / 2)) * (math.pi / 2)
@@ -228,7 +253,7 @@ class Builder:
         rows = [above[name] for name in moving]
         placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
         ground = _ground()
-        return Model(
+        model = Model(
             name=self.name,
             link_names=(WORLD, *moving),
             joint_names=("", *(j.name for j in rows)),
@@ -248,8 +273,10 @@ class Builder:
             loops=self._frozen_loops(carrier, index),
             gravity=numbers(self.gravity, 3, "gravity"),  # type: ignore[arg-type]
             friction_velocity=numbers(self.friction_velocity, 1, "friction_velocity")[0],
+            loop_tolerance=None if self.loop_tolerance is None else tolerance(self.loop_tolerance, "loop_tolerance"),
             findings=tuple(self.findings),
         )
+        return replace(model, constraints=self._frozen_couplings(model)) if self._couplings else model
 
     # ---- the tree
 
@@ -379,6 +406,18 @@ class Builder:
             placed = constant(A @ T_a), constant(B @ T_b)
             loops.append(Loop(name, joint, a, placed[0], b, placed[1]))
         return tuple(loops)
+
+    def _frozen_couplings(self, model: Model) -> tuple[Constraint, ...]:
+        places = {
+            name: Place(slot.q.start, 1.0 if slot.factor is None else slot.factor, slot.offset or 0.0)
+            for name, joint, slot in zip(model.joint_names, model.joint, model.slots, strict=True)
+            if joint.nq == joint.nv == 1
+        }
+        for loop in model.loops:
+            if loop.name in self._couplings:
+                where = self._couplings[loop.name].where
+                raise ModelError(message(where, f"coupling {loop.name!r}", "a loop has this name, too", "rename one"))
+        return tuple(Constraint(name, 1, declared.coupling(places)) for name, declared in self._couplings.items())
 
     # ---- checks of single parts
 

@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
             default=PRINTED,
             help="set angles within 1e-5 rad of a multiple of π/2 to it",
         )
+        sub.add_argument("--loop-tolerance", type=float, help="how far loops may miss and count as closed, in m or rad")
         if name == "export":
             export_command.add_arguments(sub)
         if name == "view":
@@ -103,7 +104,13 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _load(options: argparse.Namespace) -> Robot:
     passive = not getattr(options, "no_passive_forces", False)
-    return load(options.file, floating_base=options.floating_base, snap=options.snap, passive_forces=passive)
+    return load(
+        options.file,
+        floating_base=options.floating_base,
+        snap=options.snap,
+        passive_forces=passive,
+        loop_tolerance=options.loop_tolerance,
+    )
 
 
 # ---- info ----------------------------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.assembly import positive
 from qddot.constraints import Constrained, with_constraint
 from qddot.errors import InputError
 from qddot.model import Model
@@ -58,9 +60,25 @@ class ConstraintMethods:
         """Ȧq̇, so that A q̈ + Ȧq̇ = 0."""
         return self._run("constraint_bias", q, v)
 
-    def close_loops(self, q: ArrayLike, tolerance: float = 1e-10) -> tuple[Array, Array]:
-        """The configuration with closed loops that is found from q, and the largest residual left."""
-        return self._closure.close(q, tolerance)
+    @property
+    def loop_tolerance(self) -> float:
+        """Up to how many m or rad loops count as closed: as given to `load` or `Builder`, or from the model's own accuracy.
+
+        It is 1e-10 where the numbers of the model are exact enough, and more where they are rounded (docs/loops.md).
+        """
+        return self._closure.tolerance
+
+    def with_loop_tolerance(self, tolerance: float | None) -> Self:
+        """The same robot with loops that count as closed up to so many m or rad; None: from the model's own accuracy."""
+        checked = None if tolerance is None else positive(tolerance, "loop_tolerance")
+        return type(self)(replace(self.model, loop_tolerance=checked), self.compiled)
+
+    def close_loops(self, q: ArrayLike, tolerance: float | None = None) -> tuple[Array, Array]:
+        """The configuration with closed loops that is found from q, and the largest residual left.
+
+        `tolerance` is another than the robot's own `loop_tolerance`, for this call.
+        """
+        return self._closure.close(q, None if tolerance is None else positive(tolerance, "tolerance"))
 
     def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
         """The velocity nearest to v in kinetic energy that keeps the loops closed: what an impulse in them makes of v."""
@@ -146,9 +164,11 @@ class ConstraintMethods:
         out = self._run(name, q, v, a, tau, *forces, prescribed=chosen)
         found, force, lam, near = out[..., :n], out[..., n : 2 * n], out[..., 2 * n : -3], out[..., -3].real
         found = closure._only_closed(found, out[..., -2:].real, None)
-        independent = np.asarray(
-            (near >= 0.0) & (near < _MOST_DEPENDENT) & (not too_many)
-        )  # rounding makes pivots negative
+        more = closure.needs_more_rows(q)
+        if out.ndim == 1 and more:
+            raise closure.more_rows_error("take method='dense'")
+        # rounding makes pivots negative
+        independent = np.asarray((near >= 0.0) & (near < _MOST_DEPENDENT) & (not too_many) & ~more)
         if out.ndim == 1 and not independent and all(np.isfinite(np.asarray(x)).all() for x in (q, v, a, tau, *forces)):
             raise InputError(
                 f"with {len(chosen)} freedoms prescribed the {len(closure.rows)} constraints of robot {self.name!r} depend "

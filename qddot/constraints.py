@@ -1,11 +1,8 @@
-"""A robot with constraints: which rows are independent, closing loops, and dynamics with checks that say by how much.
+"""A robot with constraints: dynamics by several methods, with checks that say by how much a state or a motion does not fit.
 
-The rule for redundant rows, stated once: the constraints' generic rank r is the largest rank of A at some closed
-configurations that are found from the neutral one and from random ones, and r rows that stay independent in all of them
-are kept; the others follow from them on closed loops, and are dropped. So a planar four-bar written with six rows keeps
-three, wherever rounding has put it. Where kept rows come near to being dependent (a singular configuration, or one where
-other rows would do better, as Bennett's linkage has), `auto` goes over to the null space method, which finds the rank from
-singular values; forces of dependent rows are the least that do.
+`assembly` has the rows that are kept as independent. Where they come near to being dependent (a singular configuration, or
+one where other rows would do better, as Bennett's linkage has), `auto` goes over to the null space method, which finds the
+rank from singular values; forces of dependent rows are the least that do.
 """
 
 from __future__ import annotations
@@ -19,36 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.algorithms import constrained, loops
+from qddot.algorithms import constrained
+from qddot.assembly import GENERIC_RANK, Assembly, kept, on
 from qddot.errors import InputError, SingularMassMatrixError
 from qddot.model import Constraint, Model
 
 Array = NDArray[Any]
 
-CLOSED = 1e-3  # m or rad, and a second: more than a simulation's steps open, less than a state that was not meant has
 _DEPENDENT = 1e8  # times what is usual for W's trace over a pivot: λ would keep fewer than eight digits
 _DEPENDENT_CHOICE = 30.0  # the same where other rows could have been kept: those have what these have lost
-_RANK = 1e-7  # of the largest singular value, for the generic rank: closed to 1e-12, dependent rows leave less
-_STARTS = 12
 _FITS = 1e-6  # of the largest acceleration: by so much accelerations may open the loops
 _UNBALANCED = 1e-7  # of the largest force: what no active force can balance
 
 
-class Constrained:
-    """The constraints of one robot, which it asks for kernels."""
-
-    def __init__(self, robot: Any) -> None:
-        self.robot = robot
-        self.model: Model = robot.model
-        self.names = loops.row_names(self.model)
-        self._seen: list[Array] = []
-
-    # ---- the rows
-
-    @cached_property
-    def rows(self) -> tuple[int, ...]:
-        """The rows that are kept as independent."""
-        return independent_rows(self._generic_jacobians)
+class Constrained(Assembly):
+    """The dynamics of one robot with constraints."""
 
     @cached_property
     def _most_dependent(self) -> float:
@@ -58,72 +40,24 @@ class Constrained:
         return self._usual * (_DEPENDENT_CHOICE if is_choice else _DEPENDENT)
 
     @cached_property
+    def _open_squared(self) -> float:
+        return self.open_limit**2
+
+    @cached_property
     def _usual(self) -> float:
         """What the kept rows' measure of dependence is at most configurations."""
         still = np.zeros(self.robot.nv)
         return float(np.nanmedian(self.robot._run("constrained_forward_dynamics", self._generic, still, still)[..., -3]))
 
-    @cached_property
-    def _generic_jacobians(self) -> Array:
-        return np.asarray(self.robot._run("constraint_jacobian", self._generic))
-
-    @cached_property
-    def _generic(self) -> Array:
-        """Closed configurations near the neutral one and anywhere."""
-        robot, rng = self.robot, np.random.default_rng(0)
-        near = [robot.integrate(robot.neutral(), x) for x in 0.3 * rng.standard_normal((_STARTS, robot.nv))]
-        starts = np.stack([robot.neutral(), *near, *(robot.random_state(rng)[0] for _ in range(_STARTS))])
-        q, off = self._closed(starts, 1e-12)
-        if not np.any(off < 1e-10) and self._seen:  # a user may know better where it closes
-            q, off = self._closed(np.concatenate(self._seen), 1e-12)
-        if not np.any(off < 1e-10):
-            raise self._cannot_close(q[np.nanargmin(off)], "none of the configurations tried closes its loops; ")
-        return q[off < 1e-10]
-
-    def see(self, q: ArrayLike) -> None:
-        """Remembers a few configurations that are asked for, until closed ones are known."""
-        if "_generic" not in self.__dict__:
-            array = self.robot._q(q).reshape(-1, self.robot.nq)[:8]
-            self._seen.append(array[np.isfinite(array).all(axis=-1)].astype(float))
-
-    # ---- configurations and velocities
-
-    def close(self, q: ArrayLike, tolerance: float) -> tuple[Array, Array]:
-        given = self.robot._q(q)
-        sound = np.isfinite(given).all(axis=-1)
-        closed, off = self._closed(np.where(sound[..., None], given, self.robot.neutral()), tolerance)
-        off = np.where(sound, off, np.nan)
-        self.see(closed)
-        if off.ndim == 0 and (off > tolerance or not sound):
-            raise self._cannot_close(closed if sound else given, "its loops do not close from here; ")
-        return _kept(off <= tolerance, closed), off
-
-    def _closed(self, q: Array, tolerance: float, steps: int = 60) -> tuple[Array, Array]:
-        """Levenberg and Marquardt with the damping |φ|², which is quadratic also where rows depend on each other."""
-        run, integrate = self.robot._run, self.robot.integrate
-        q = np.array(self.robot.normalize(q), dtype=float)
-        phi = run("constraint_residual", q)
-        damping = np.ones(phi.shape[:-1])
-        for _ in range(steps):
-            off = np.max(np.abs(phi), axis=-1, initial=0.0)
-            if not np.any(off > 0.01 * tolerance):
-                break
-            A = run("constraint_jacobian", q)
-            size = np.sum(phi * phi, axis=-1)
-            moved = integrate(q, -_damped(A, np.minimum(damping * size, 1e6), phi))
-            there = run("constraint_residual", moved)
-            better = np.nan_to_num(np.sum(there * there, axis=-1), nan=np.inf) < size
-            q, phi = np.where(better[..., None], moved, q), np.where(better[..., None], there, phi)
-            damping = np.where(better, np.maximum(damping * 0.2, 1e-6), damping * 8.0)
-        return q, np.max(np.abs(phi), axis=-1, initial=0.0)
+    # ---- velocities
 
     def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
         robot = self.robot
         x, u = robot._checked("project_velocity", ("q", "v"), (q, v))
         self.see(x)
-        A, M = robot._run("constraint_jacobian", x), robot._run("mass_matrix", x)
+        (A,), M = self.consistent(robot._run("constraint_jacobian", x)), robot._run("mass_matrix", x)
         still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
-        return self._null_space(M, _on(M, u), A, still)[0]
+        return self._null_space(M, on(M, u), A, still)[0]
 
     # ---- dynamics
 
@@ -147,7 +81,7 @@ class Constrained:
         if method == "null_space" or (method == "auto" and robot.massless_joints):
             a, lam, worst = self._by_null_space(q, v, tau, f_ext, gains)
             a = self._only_closed(a, worst, gains)
-            return a, _kept(np.isfinite(a).all(axis=-1), lam)
+            return a, kept(np.isfinite(a).all(axis=-1), lam)
         if robot.massless_joints:
             raise robot._no_mass()
         inputs: tuple[Any, ...] = (q, v, tau)
@@ -160,26 +94,31 @@ class Constrained:
         nv = robot.nv
         if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
             near, off, fast = out[-3:].real.tolist()
-            if 0.0 <= near < self._most_dependent and off <= CLOSED**2 and fast <= CLOSED**2:
+            is_usual = 0.0 <= near < self._most_dependent and not self.has_other_ranks
+            if is_usual and off <= self._open_squared and fast <= self._open_squared:
                 return out[:nv], out[nv:-3]
         a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
         dependence = np.where(dependence >= 0.0, dependence, np.inf)  # W has no negative pivots but by rounding
-        a = self._only_closed(a, worst, gains)
-        if method == "auto" and not np.all(dependence < self._most_dependent):
-            taken = np.all(worst <= (CLOSED**2 if gains is None else np.inf), axis=-1)
-            bad = np.asarray(~(dependence < self._most_dependent) & taken)
+        a, more = self._only_closed(a, worst, gains), self.needs_more_rows(q)
+        if method != "auto" and np.any(more):
+            if a.ndim == 1:
+                raise self.more_rows_error("take method='auto' or 'null_space'")
+            a = kept(~more, a)
+        if method == "auto" and not np.all((dependence < self._most_dependent) & ~more):
+            taken = np.all(worst <= (self._open_squared if gains is None else np.inf), axis=-1)
+            bad = np.asarray((~(dependence < self._most_dependent) | more) & taken)
             batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
             x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
             a, lam = np.array(a), np.array(lam)
             if bad.any():
                 a[bad], lam[bad], _ = self._by_null_space(x, u, t, forces[0] if forces else None, gains)
-        return a, _kept(np.isfinite(a).all(axis=-1), lam)
+        return a, kept(np.isfinite(a).all(axis=-1), lam)
 
     def _by_null_space(self, q: Any, v: Any, tau: Any, f_ext: Any, gains: Any) -> tuple[Array, Array, Array]:
         robot = self.robot
         x, u, t = robot._checked("forward_dynamics", ("q", "v", "tau"), (q, v, tau))
         M, A, drift, phi = self._matrices(x, u)
-        rate = _on(A, u)
+        rate = on(A, u)
         c = -drift if gains is None else -drift - gains[0] * phi - gains[1] * rate
         force = t - robot.spanning_tree().inverse_dynamics(x, u, np.zeros(robot.nv), f_ext)
         a, lam = self._null_space(M, force, A, c)
@@ -192,7 +131,7 @@ class Constrained:
         M = np.where(sound[..., None, None], M, np.eye(M.shape[-1]))
         A = np.where(sound[..., None, None], A, 0.0)
         try:
-            a, lam = constrained.null_space(M, force, A, c, len(self.rows))
+            a, lam = constrained.null_space(M, force, A, c, self.largest_rank)
         except np.linalg.LinAlgError:
             if force.ndim == 1:
                 raise SingularMassMatrixError(
@@ -204,26 +143,26 @@ class Constrained:
             for k in np.ndindex(force.shape[:-1]):
                 with contextlib.suppress(SingularMassMatrixError):
                     a[k], lam[k] = self._null_space(M[k], force[k], A[k], c[k])
-        return _kept(sound, a), _kept(sound, lam)
+        return kept(sound, a), kept(sound, lam)
 
     def _matrices(self, q: Array, v: Array) -> tuple[Array, Array, Array, Array]:
         run = self.robot._run
-        M, A = run("mass_matrix", q), run("constraint_jacobian", q)
-        return M, A, run("constraint_bias", q, v), run("constraint_residual", q)
+        A, drift, phi = run("constraint_jacobian", q), run("constraint_bias", q, v), run("constraint_residual", q)
+        return (run("mass_matrix", q), *self.consistent(A, drift, phi))
 
     def _only_closed(self, a: Array, worst: Array, gains: Any) -> Array:
         """The accelerations where loops are closed, NaN where not, or an error if it is one state. Stabilised, all are."""
-        if gains is not None or np.all(worst <= CLOSED**2):
+        is_open = worst > self._open_squared
+        if gains is not None or not np.any(is_open):
             return a
         if a.ndim > 1:
-            return np.where(np.all(~(worst > CLOSED**2), axis=-1)[..., None], a, np.nan)
-        if not np.any(worst > CLOSED**2):
-            return a  # NaN came in
+            return np.where(np.any(is_open, axis=-1)[..., None], np.nan, a)
         off, fast = np.sqrt(worst)
-        if off > CLOSED:
+        if off > self.open_limit:
             raise InputError(
                 f"the loops of robot {self.robot.name!r} are not closed in this configuration: off by {off:.3g} m or rad; "
-                f"robot.close_loops(q) closes them, gains=(k_p, k_d) pulls them together"
+                f"robot.close_loops(q) closes them to its loop tolerance of {self.tolerance:.0e}, gains=(k_p, k_d) "
+                f"pulls them together"
             )
         raise InputError(
             f"this velocity opens the loops of robot {self.robot.name!r}: by {fast:.3g} m/s or rad/s; "
@@ -234,8 +173,8 @@ class Constrained:
         """The least multipliers that give the same joint forces: those of dependent rows are not unique."""
         if len(self.rows) == len(self.names):
             return lam
-        A_T = np.swapaxes(_finite(self.robot._run("constraint_jacobian", q)), -1, -2)
-        return _on(np.linalg.pinv(A_T, rcond=_RANK), _on(A_T, lam))
+        A_T = np.swapaxes(_finite(self.consistent(self.robot._run("constraint_jacobian", q))[0]), -1, -2)
+        return on(np.linalg.pinv(A_T, rcond=GENERIC_RANK), on(A_T, lam))
 
     def derivatives(
         self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None
@@ -255,7 +194,10 @@ class Constrained:
                 f"the rows of robot {robot.name!r}'s constraints depend on each other in this configuration, which is "
                 f"singular: accelerations have no derivatives there"
             )
-        flat = np.where(singular[..., None], np.nan, flat)
+        more = self.needs_more_rows(q)
+        if flat.ndim == 1 and more:
+            raise self.more_rows_error("there are no derivatives of its dynamics there")
+        flat = np.where((singular | more)[..., None], np.nan, flat)
         n = robot.nv
         parts = np.moveaxis(flat.reshape(*flat.shape[:-1], 3, n + len(self.names), n), -3, 0)
         of_a, of_lam = list(parts[..., :n, :]), list(parts[..., n:, :])
@@ -266,14 +208,15 @@ class Constrained:
 
         ∂λ = X⁺(∂(Xλ_kept) - ∂X λ) + (1 - X⁺X) ∂Xᵀ X⁺ᵀλ.
         """
-        A, dA = _finite(self.robot._run("constraint_jacobian", q)), self.robot._run("constraint_jacobian_derivatives", q)
+        A, dA = (self.robot._run(f"constraint_jacobian{which}", q) for which in ("", "_derivatives"))
+        A = _finite(self.consistent(A)[0])
         lam_kept = self.forward(q, v, tau, f_ext, "direct", None, None)[1]
         X = np.swapaxes(A, -1, -2)
-        inverse = np.linalg.pinv(X, rcond=_RANK)
-        lam = _on(inverse, _on(X, lam_kept))
+        inverse = np.linalg.pinv(X, rcond=GENERIC_RANK)
+        lam = on(inverse, on(X, lam_kept))
         out = [inverse @ X @ slopes for slopes in kept]
         turned = np.einsum("...rjk,...r->...jk", dA, lam_kept - lam)
-        back = np.einsum("...rjk,...j->...rk", dA, _on(np.swapaxes(inverse, -1, -2), lam))
+        back = np.einsum("...rjk,...j->...rk", dA, on(np.swapaxes(inverse, -1, -2), lam))
         out[0] = out[0] + inverse @ turned + back - inverse @ X @ back
         return out
 
@@ -295,7 +238,7 @@ class Constrained:
         robot = self.robot
         x, u, acc = robot._checked("inverse_dynamics", ("q", "v", "a"), (q, v, a))
         _, A, drift, phi = self._matrices(x, u)
-        possible = self._possible(phi, _on(A, u), _on(A, acc) + drift, np.max(np.abs(acc), axis=-1, initial=1.0))
+        possible = self._possible(phi, on(A, u), on(A, acc) + drift, np.max(np.abs(acc), axis=-1, initial=1.0))
         tau_r = robot.spanning_tree().inverse_dynamics(x, u, acc, f_ext)
         tau_p = np.zeros(robot.nv) if tau_passive is None else robot._v(tau_passive, "tau_passive")
         w = np.ones(robot.nv) if weights is None else robot._v(weights, "weights")
@@ -303,14 +246,14 @@ class Constrained:
             raise InputError("weights must be positive: a joint whose force is free of charge is no minimum")
         tau, lam, left = constrained.multipliers_of_inverse(_finite(tau_r, 1), _finite(A), actuated, tau_p, choice, w)
         possible = possible & self._balanced(actuated, left, np.max(np.abs(tau_r), axis=-1, initial=1.0), advice)
-        return _kept(possible, tau), _kept(possible, lam)
+        return kept(possible, tau), kept(possible, lam)
 
     def _possible(self, phi: Array, rate: Array, acceleration: Array, size: Any) -> Array:
         """Which samples of a batch can be; one state that cannot is an error."""
         possible = np.asarray(True)
         for x, limit, what, unit, help in (
-            (phi, CLOSED, "configuration does not close", "m or rad", "robot.close_loops(q)"),
-            (rate, CLOSED, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
+            (phi, self.open_limit, "configuration does not close", "m or rad", "robot.close_loops(q)"),
+            (rate, self.open_limit, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
             (acceleration, _FITS * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
         ):
             worst = np.max(np.abs(x), axis=-1, initial=0.0)
@@ -362,10 +305,10 @@ class Constrained:
         x, u, acc, t = robot._checked("hybrid_dynamics", ("q", "v", "a", "tau"), (q, v, a, tau))
         free, _ = robot.spanning_tree().hybrid_dynamics(x, u, acc, t, f_ext, prescribed=tuple(np.flatnonzero(chosen)))
         M, A, drift, phi = self._matrices(x, u)
-        possible = self._possible(phi, _on(A, u), np.zeros(1), 1.0)
+        possible = self._possible(phi, on(A, u), np.zeros(1), 1.0)
         sound = np.where(np.isfinite(M).all(axis=(-2, -1), keepdims=True), M, np.eye(robot.nv))
         found = constrained.hybrid_accelerations(sound, _finite(free, 1), _finite(A), _finite(drift, 1), chosen)
-        left = np.abs(_on(_finite(A), found) + _finite(drift, 1))
+        left = np.abs(on(_finite(A), found) + _finite(drift, 1))
         off, size = np.max(left, axis=-1, initial=0.0), np.max(np.abs(found), axis=-1, initial=1.0)
         if left.ndim == 1 and off > _FITS * size:
             row = self.names[int(np.argmax(left))]
@@ -373,34 +316,11 @@ class Constrained:
                 f"the prescribed accelerations of robot {robot.name!r} cannot be: with them {row} opens by {off:.3g} m/s² "
                 f"or rad/s², whatever the other joints do; prescribe fewer freedoms, or accelerations that fit together"
             )
-        found = _kept(possible & (off <= _FITS * size) & np.isfinite(free).all(axis=-1), found)
+        found = kept(possible & (off <= _FITS * size) & np.isfinite(free).all(axis=-1), found)
         advice = "prescribe fewer freedoms"
         given = np.where(chosen, 0.0, t)
         force, lam = self.inverse(x, u, found, f_ext, chosen, given, choice, weights, advice)
         return found, force, lam
-
-    def _cannot_close(self, q: Array, why: str) -> InputError:
-        phi = np.abs(self.robot._run("constraint_residual", q))
-        worst = int(np.argmax(np.nan_to_num(phi, nan=np.inf)))
-        return InputError(
-            f"robot {self.robot.name!r} cannot be assembled: {why}{self.names[worst]} stays off by "
-            f"{phi[worst]:.3g} m or rad; check the loop's frames and the links' lengths, or start from elsewhere"
-        )
-
-
-def independent_rows(A: Array) -> tuple[int, ...]:
-    """As many rows as the largest rank among the matrices A, chosen one after the other as the most independent in all."""
-    sizes = np.linalg.svd(A, compute_uv=False)
-    ranks = np.sum(sizes > _RANK * np.max(sizes, axis=-1, keepdims=True), axis=-1)
-    A = A[ranks == np.max(ranks)]
-    kept: list[int] = []
-    for _ in range(int(np.max(ranks))):
-        left = np.sum(A * A, axis=-1)
-        best = int(np.argmax(np.sum(np.log(left + 1e-24), axis=0)))
-        kept.append(best)
-        unit = A[:, best] / np.sqrt(left[:, best])[:, None]
-        A = A - (A @ unit[:, :, None]) * unit[:, None, :]
-    return tuple(sorted(kept))
 
 
 def with_constraint(
@@ -418,14 +338,6 @@ def with_constraint(
     return replace(model, constraints=(*model.constraints, Constraint(name, len(found), position, velocity)))
 
 
-def _damped(A: Array, mu: Array, phi: Array) -> Array:
-    """Aᵀ(A Aᵀ + μ)⁻¹ φ by singular values, so that nothing is lost where rows depend."""
-    U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    weight = s / (s * s + mu[..., None] + 1e-30 * s[..., :1] ** 2)
-    kept = np.where(s > 1e-12 * s[..., :1], weight, 0.0)
-    return _on(np.swapaxes(Vt, -1, -2), kept * _on(np.swapaxes(U, -1, -2), phi))
-
-
 def _some(chosen: Array, x: Array, axes: int) -> Array:
     """The samples of a batch that are chosen; x may have fewer batch axes."""
     own = x.shape[x.ndim - axes :]
@@ -435,12 +347,3 @@ def _some(chosen: Array, x: Array, axes: int) -> Array:
 def _finite(x: Array, axes: int = 2) -> Array:
     """Nothing in samples that are not finite, so that the others can be computed; of one sample x has so many axes."""
     return np.where(np.isfinite(x).all(axis=tuple(range(-axes, 0)), keepdims=True), x, 0.0)
-
-
-def _kept(good: Any, x: Array) -> Array:
-    """NaN in the samples that are not good."""
-    return x if np.all(good) else np.where(np.asarray(good)[..., None], x, np.nan)
-
-
-def _on(A: Array, x: Array) -> Array:
-    return np.asarray((A @ x[..., None])[..., 0])

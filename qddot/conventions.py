@@ -7,6 +7,8 @@
 | spherical  | q = (qx qy qz qw), v = ω in child  | q = (qw qx qy qz), v same            | same                 |
 | continuous | q = angle                          | same                                 | q = (cos, sin)       |
 | planar     | q = (x, y, angle)                  | none                                 | q = (x, y, cos, sin) |
+| translation| q = (x, y, z)                      | three slides; of a free joint with   | same                 |
+|            |                                    | armature the first half              |                      |
 
 Velocities follow v' = E(q) v, so that forces follow τ = Eᵀτ', mass matrices M = EᵀM'E and accelerations a' = E a + Ė v.
 Where the other engine takes mimic joints for independent ones, E has a row for each of them: it is also the expansion G
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError
-from qddot.joints import Free, Planar, Prismatic, Revolute, Spherical
+from qddot.joints import Free, Planar, Prismatic, Revolute, Spherical, Translational
 from qddot.model import Model
 
 Array = NDArray[np.float64]
@@ -238,7 +240,7 @@ def _mujoco(model: Model) -> _Layout:
         write, read, E, drift = _same, _same, _identity(joint.nv), _no_drift
         if isinstance(joint, Spherical | Free):
             write, read = _scalar_first, _scalar_last
-        elif not isinstance(joint, Revolute | Prismatic):
+        elif not isinstance(joint, Revolute | Prismatic | Translational):
             raise InputError(
                 f"joint {model.joint_names[i]!r} is {joint.kind}; MuJoCo has hinges, slides, balls and free joints only"
             )

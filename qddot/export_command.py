@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Writes or prints the C file."""
-    robot = load(options.file, floating_base=options.floating_base, snap=options.snap)
+    given = {"floating_base": options.floating_base, "snap": options.snap, "loop_tolerance": options.loop_tolerance}
+    robot = load(options.file, **given)
     exported = robot.export_c(
         options.function,
         method=options.method,

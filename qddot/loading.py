@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot import build, robots
+from qddot.assembly import positive
 from qddot.errors import FileError, InputError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
@@ -50,19 +51,25 @@ def load(
     passive_forces: bool = True,
     snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
+    loop_tolerance: float | None = None,
 ) -> Robot:
     """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
     `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
     leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
     and reports each: by default those of a π/2 printed with twelve digits, with True those within 1e-5, with False none;
-    `own_joints` gives the functions of a saved robot's own joints.
+    `own_joints` gives the functions of a saved robot's own joints; `loop_tolerance` is how far loops may miss, in m or
+    rad, and still count as closed: by default it comes from the accuracy of the file's own numbers.
     """
+    if loop_tolerance is not None:
+        positive(loop_tolerance, "loop_tolerance")
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     model = _read(source, floating_base, package_dirs, tolerance, own_joints)
     if source not in robots.NAMES:
         model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs)
+    if loop_tolerance is not None:
+        model = dataclasses.replace(model, loop_tolerance=float(loop_tolerance))
     serious = [f for f in model.findings if f.severity != "note"]
     if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.blocks import Motions, Vector
+from qddot.couplings import Coupling
 from qddot.errors import Finding, InputError, unknown
 from qddot.joint_space import Coordinates, JointColumns, JointMatrix, JointVector, PerLink, Slot, Total, Velocities
 from qddot.joints import Joint, Own
@@ -73,7 +74,8 @@ class Loop(NamedTuple):
 
 @dataclass(frozen=True)
 class Constraint:
-    """A user's own constraint: φ(q) = 0 by `position`, or linear in the velocity, A(q) q̇ = 0, by `velocity`(q, v).
+    """A coupling of joints or a user's own: φ(q) = 0 by `position`, or linear in the velocity, A(q) q̇ = 0, by
+    `velocity`(q, v).
 
     Either gives a sequence of numbers. They are differentiated exactly, so they must be written with arithmetic and the
     functions of `qddot.scalars` or NumPy; q is the whole configuration, coordinate by coordinate.
@@ -109,6 +111,7 @@ class Model:
     constraints: tuple[Constraint, ...] = ()
     gravity: Vec = (0.0, 0.0, -9.81)
     friction_velocity: float = 1e-3
+    loop_tolerance: float | None = None  # m or rad up to which loops count as closed; None: as accurate as the model is
     findings: tuple[Finding, ...] = ()
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
@@ -347,14 +350,13 @@ class Model:
             }
             for loop in self.loops
         ]
-        own = [
-            {"name": c.name, "rows": c.rows, "code": repr(_code_key(c.position or c.velocity))} for c in self.constraints
-        ]
+        own = [{"name": c.name, "rows": c.rows, **_describe_function(c)} for c in self.constraints]
         return {
             **({"constraints": own} if own else {}),
             "name": self.name,
             "gravity": list(self.gravity),
             "friction_velocity": self.friction_velocity,
+            **({} if self.loop_tolerance is None else {"loop_tolerance": self.loop_tolerance}),
             "links": links,
             "frames": frames,
             "loops": loops,
@@ -376,6 +378,13 @@ class Model:
 def _number(x: float) -> float | str:
     """Limits may be infinite, and JSON has no infinity."""
     return x if np.isfinite(x) else ("inf" if x > 0 else "-inf")
+
+
+def _describe_function(constraint: Constraint) -> dict[str, Any]:
+    """A coupling by its numbers, a user's own function by its code."""
+    if isinstance(constraint.position, Coupling):
+        return {"coupling": constraint.position.describe()}
+    return {"code": repr(_code_key(constraint.position or constraint.velocity))}
 
 
 def describe_transform(T: Transform) -> dict[str, Any]:

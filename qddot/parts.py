@@ -54,6 +54,16 @@ def numbers(values: Any, count: int | None, what: str, where: str = "", element:
     return tuple(array.tolist())
 
 
+def tolerance(value: Any, what: str, where: str = "", element: str = "") -> float:
+    """A number greater than zero."""
+    (x,) = numbers(value, 1, what, where, element)
+    if x <= 0.0:
+        raise ModelError(
+            message(where, element or what, f"{what} is {x:g}", "give a number greater than zero, in m or rad")
+        )
+    return x
+
+
 def constant(T: Transform) -> Transform:
     """A product of placements as one transform that knows its zeros."""
     return constant_transform(T.R.rows, T.p)

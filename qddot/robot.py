@@ -84,8 +84,9 @@ class Robot(DerivativeMethods, ConstraintMethods):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found doubtful when the model was read."""
-        return self.model.findings
+        """What was found doubtful when the model was read, and how its loops close."""
+        found = self._closure.finding if self.model.loops else None
+        return self.model.findings if found is None else (*self.model.findings, found)
 
     @cached_property
     def q_index(self) -> Mapping[str, int | slice]:

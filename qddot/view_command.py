@@ -30,7 +30,8 @@ def command(options: argparse.Namespace) -> int:
         if options.html:
             raise InputError(f"--html is for the folder of a recorded run, and {options.file} is a robot")
         dirs = options.package_dir
-        robot = load(options.file, floating_base=options.floating_base, snap=options.snap, package_dirs=dirs)
+        given = {"floating_base": options.floating_base, "snap": options.snap, "loop_tolerance": options.loop_tolerance}
+        robot = load(options.file, package_dirs=dirs, **given)
         show(robot, host=options.host, port=options.port, browser=not options.no_browser, block=True)
         return 0
     trajectory = load_trajectory(options.file)

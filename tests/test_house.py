@@ -25,10 +25,11 @@ MAY_IMPORT = {
     "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
     "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
     "joint_space": {"blocks", "scalars"},
-    "model": {"joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
+    "couplings": {"errors"},
+    "model": {"couplings", "joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
     "axes": {"model"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
-    "build": {"model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
+    "build": {"couplings", "model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
     "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "kinds": {"model", "joints", "spatial", "rotation"},
@@ -38,7 +39,7 @@ MAY_IMPORT = {
         "errors",
     },
     "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
-    "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
+    "formats": {"couplings", "build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
@@ -49,8 +50,9 @@ MAY_IMPORT = {
     "by": {"model", "errors"},
     "derivative_results": {"errors"},
     "derivative_methods": {"by", "constraints", "derivative_results", "model", "errors"},
-    "constraints": {"algorithms", "model", "errors"},
-    "constraint_methods": {"constraints", "model", "errors"},
+    "assembly": {"algorithms", "model", "errors"},
+    "constraints": {"assembly", "algorithms", "model", "errors"},
+    "constraint_methods": {"assembly", "constraints", "model", "errors"},
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
     "naming": {"joints", "model"},
@@ -77,7 +79,7 @@ MAY_IMPORT = {
         ),
         *("model", "joints", "errors", "scalars"),
     },
-    "loading": {"robot", "simulation", "build", "formats", "robots", "model", "errors"},
+    "loading": {"assembly", "robot", "simulation", "build", "formats", "robots", "model", "errors"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
     "demo": {"simulation", "check", "loading", "robot", "robots", "compiler", "scalars", "errors"},
     "view_command": {"loading", "viewer", "simulation", "errors"},
@@ -174,13 +176,13 @@ def test_algorithms_cite_their_source(path):
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
-    "build.py": 430,  # half of it is the signatures and docstrings of Builder
+    "build.py": 450,  # half of it is the signatures and docstrings of Builder
     "robot.py": 800,  # one short method a function, all alike
     "functions.py": 640,  # one table of all functions and formulations, and what makes programs of its rows
     "model.py": 420,  # what algorithms read and write, in one place
-    "constraints.py": 470,  # what a state with constraints can be asked, and what can be wrong with it
+    "native.py": 420,  # what reads each part of a file, all alike
     "urdf.py": 560,  # the format and its dirt
-    "mjcf.py": 560,  # the format and what of it is left out
+    "mjcf.py": 600,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way
 }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from qddot import conventions
+from qddot.algorithms import loops
 from qddot.algorithms.articulated_body import forward_dynamics
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.kinematics import link_poses
@@ -18,7 +20,8 @@ from qddot.algorithms.newton_euler import rigid_body_forces
 from qddot.algorithms.passive import passive_forces
 from qddot.errors import FileError
 from qddot.formats import mjcf
-from qddot.joints import Fixed, Free, Spherical
+from qddot.joints import Fixed, Spherical
+from qddot.robot import Robot
 from qddot.rotation import rotation_quaternion
 
 FOLDERS = {
@@ -43,10 +46,7 @@ LEFT_OUT = {
     "brax/fluid_sphere.xml": {"fluid"},
     "brax/fluid_two_spheres.xml": {"fluid"},
     "brax/fluid_wind.xml": {"fluid"},
-    "brax/capsule.xml": {"armature of a free joint"},
-    "brax/colour_objects.xml": {"armature of a free joint"},
-    "mujoco_warp/aloha_pot/scene.xml": {"joint equality"},
-    "mujoco_warp/constraints.xml": {"joint equality", "tendon equality", "tendon"},
+    "mujoco_warp/constraints.xml": {"tendon"},
     "mujoco_warp/flex/floppy.xml": {"flex"},
     "mujoco_warp/flex/moving_base_strain.xml": {"flex", "flexstrain equality"},
     "mujoco_warp/flex/multiflex.xml": {"flex", "flex equality"},
@@ -87,13 +87,17 @@ def read_text(text):
     return mjcf.read("model.xml", text=text)
 
 
-def states(m, count):
-    """Random states about qpos0, forces applied, everything evaluated."""
+def states(m, count, model):
+    """Random states about qpos0 in which joints follow those that they follow; forces applied, everything evaluated."""
     rng = np.random.default_rng(7)
     for _ in range(count):
         d = mujoco.MjData(m)
         mujoco.mj_integratePos(m, d.qpos, rng.normal(size=m.nv), 1.0)
         d.qvel[:], d.qfrc_applied[:] = rng.normal(size=m.nv), rng.normal(size=m.nv)
+        if model.is_coupled:
+            q = conventions.from_mujoco_q(model, d.qpos)
+            d.qpos[:] = conventions.to_mujoco_q(model, q)
+            d.qvel[:] = conventions.to_mujoco_v(model, q, conventions.from_mujoco_v(model, q, d.qvel))
         mujoco.mj_forward(m, d)
         yield d
 
@@ -104,8 +108,8 @@ def warned(builder):
     for finding in builder.findings:
         if finding.severity == "warning":
             text = str(finding)
-            known = ("fluid", "a free joint has armature", "flex '", "gravcomp", "tendon '")
-            names = ("fluid", "armature of a free joint", "flex", "gravcomp", "tendon")
+            known = ("fluid", "flex '", "gravcomp", "tendon '")
+            names = ("fluid", "flex", "gravcomp", "tendon")
             if finding.element.startswith("equality"):
                 reasons.add(finding.message.removeprefix("a ").removesuffix(" is left out"))
             else:
@@ -121,12 +125,6 @@ def without(m, model, reasons):
         m.body_gravcomp[:] = 0.0
     if "tendon" in reasons:
         m.tendon_stiffness[:] = m.tendon_damping[:] = m.tendon_armature[:] = 0.0
-    if "armature of a free joint" in reasons:
-        free = [isinstance(joint, Free) for joint in model.joint]
-        m.dof_armature[np.isin(m.dof_jntid, np.flatnonzero(free[1:]))] = 0.0
-        armature = tuple(0.0 * a if f else a for a, f in zip(model.armature, free, strict=True))
-        model = dataclasses.replace(model, armature=armature)
-        mujoco.mj_setConst(m, mujoco.MjData(m))  # MuJoCo keeps the mass matrix of lone bodies from its compiler
     # frictionloss is a constraint in MuJoCo and no part of qacc_smooth
     return dataclasses.replace(model, friction=tuple(0.0 * f for f in model.friction))
 
@@ -149,40 +147,58 @@ def test_what_is_left_out_is_reported_and_nothing_else(name):
 @pytest.mark.parametrize("name", [name for name in LOADED if name not in TOO_LARGE])
 def test_dynamics_agree_with_mujoco(name):
     m, model = compiled(FILES[name]), mjcf.read(FILES[name]).model()
-    assert (model.nq, model.nv) == (m.nq, m.nv)
+    followers = sum(f is not None for f in model.mimic)
+    assert (model.nq, model.nv) == (m.nq - followers, m.nv - followers)
     model = without(m, model, LEFT_OUT.get(name, set()))
     compare_dynamics(m, model, 1 if m.nv > 100 else 3)
 
 
 def compare_dynamics(m, model, count):
+    """M, bias, passive forces, accelerations and joint forces; where joints follow others, MuJoCo's are reduced."""
     M_full, rne = np.zeros((m.nv, m.nv)), np.zeros(m.nv)
     g = np.linalg.norm(m.opt.gravity)
-    for d in states(m, count) if m.nv else ():
+    for d in states(m, count, model) if m.nv else ():
         q = conventions.from_mujoco_q(model, d.qpos)
         v = conventions.from_mujoco_v(model, q, d.qvel)
+
+        def reduced(force, q=q):
+            return conventions.from_mujoco_tau(model, q, force)
+
         mujoco.mj_fullM(m, d, M_full)
         M = mass_matrix(model, q)
-        near(conventions.to_mujoco_matrix(model, q, M), M_full)
+        near(M, conventions.from_mujoco_matrix(model, q, M_full))
         # where the bias cancels to zero, what remains is rounding of terms of this size
         floor = 1e-12 * np.abs(M_full).max() * (g + d.qvel @ d.qvel)
         rest = conventions.from_mujoco_a(model, q, v, np.zeros(m.nv))
         bias = rigid_body_forces(model, q, v, rest)
-        near(conventions.to_mujoco_tau(model, q, bias), d.qfrc_bias, floor=floor)
-        near(conventions.to_mujoco_tau(model, q, passive_forces(model, q, v)), d.qfrc_passive, floor=floor)
-        tau = conventions.from_mujoco_tau(model, q, d.qfrc_applied)
-        a = forward_dynamics(model, q, v, tau)
-        near(conventions.to_mujoco_a(model, q, v, a), d.qacc_smooth)
-        d.qacc[:] = np.random.default_rng(8).normal(size=m.nv)
+        near(bias, reduced(d.qfrc_bias), floor=floor)
+        near(passive_forces(model, q, v), reduced(d.qfrc_passive), floor=floor)
+        a = forward_dynamics(model, q, v, reduced(d.qfrc_applied))
+        if model.is_coupled:
+            near(a, rest + np.linalg.solve(M, reduced(d.qfrc_applied + d.qfrc_passive) - bias), floor=floor)
+        else:
+            near(conventions.to_mujoco_a(model, q, v, a), d.qacc_smooth)
+        u = np.random.default_rng(8).normal(size=model.nv)
+        d.qacc[:] = conventions.to_mujoco_a(model, q, v, u)
         mujoco.mj_rne(m, d, 1, rne)
-        ours = rigid_body_forces(model, q, v, conventions.from_mujoco_a(model, q, v, d.qacc))
-        armature = conventions.to_mujoco_tau(model, q, np.concatenate([*model.armature]))  # mj_rne has no armature
-        near(conventions.to_mujoco_tau(model, q, ours) - armature * d.qacc, rne, floor=floor)
+        rotors = m.dof_armature * d.qacc + motors(m) * d.qacc  # mj_rne has no armature
+        near(rigid_body_forces(model, q, v, u), reduced(rne + rotors), floor=floor)
+
+
+def motors(m):
+    """What actuators add to the armature of each freedom; MuJoCo before 4 has none."""
+    out = np.zeros(m.nv)
+    for j in range(m.njnt if hasattr(m, "jnt_actuatorid") else 0):
+        if m.jnt_actuatorid[j] >= 0:
+            gear = m.actuator_gear[m.actuator_outadr[m.jnt_actuatorid[j]], 0]
+            out[m.jnt_dofadr[j]] += gear**2 * m.actuator_armature[m.jnt_actuatorid[j]]
+    return out
 
 
 @pytest.mark.parametrize("name", [name for name in LOADED if name not in TOO_LARGE])
 def test_frames_of_bodies_and_sites_agree_with_mujoco(name):
     m, model = compiled(FILES[name]), mjcf.read(FILES[name]).model()
-    for d in states(m, 2):
+    for d in states(m, 2, model):
         mujoco.mj_kinematics(m, d)
         T_W = link_poses(model, conventions.from_mujoco_q(model, d.qpos))
         for i in range(1, m.nbody):
@@ -228,17 +244,20 @@ def test_joints_of_every_kind_agree_with_mujoco(name):
     model = read_text(text).model()
     compare_dynamics(compiled(text), model, 5)
     m = compiled(text)
-    for d in states(m, 3):
+    for d in states(m, 3, model):
         T_W = link_poses(model, conventions.from_mujoco_q(model, d.qpos))
         for body in ("b", "tip"):
             frame = model.frame(body)
             near(np.array((T_W[frame.link] @ frame.placement).p), d.body(body).xpos, 1e-13, 1e-13)
 
 
-def test_a_free_joint_with_spring_and_damping_agrees_with_mujoco():
+@pytest.mark.parametrize("armature", ["", 'armature=".7"'])
+def test_a_free_joint_with_spring_damping_and_armature_agrees_with_mujoco(armature):
+    """MuJoCo's armature resists accelerations in world axes: the body twist of a free joint has others."""
     text = (
         '<mujoco><worldbody><body name="b" pos="1 2 3" euler="40 50 60">'
-        f'<joint name="j" type="free" stiffness="3" damping=".5"/>{BODY}</body></worldbody></mujoco>'
+        f'<joint name="j" type="free" stiffness="3" damping=".5" {armature}/>{BODY}'
+        f'<body name="tip" pos="0 .5 0"><joint name="last"/>{BODY}</body></body></worldbody></mujoco>'
     )
     compare_dynamics(compiled(text), read_text(text).model(), 5)
 
@@ -364,7 +383,7 @@ def test_loops_have_mujocos_residual(name):
     assert isinstance(loop.joint, kind)
     start = mujoco.MjData(m)
     mujoco.mj_forward(m, start)
-    for d in (start, *states(m, 4)):
+    for d in (start, *states(m, 4, model)):
         T_W = link_poses(model, conventions.from_mujoco_q(model, d.qpos))
         T_a, T_b = T_W[loop.link_a] @ loop.placement_a, T_W[loop.link_b] @ loop.placement_b
         residual = np.subtract(T_a.p, T_b.p)
@@ -376,6 +395,137 @@ def test_loops_have_mujocos_residual(name):
         near(residual, d.efc_pos[: residual.size], 1e-12, 1e-12)  # rounding of lengths of some metres
         if d is start and closed_at_start:
             assert np.abs(residual).max() < 1e-14
+
+
+# ---- equalities between joints and tendons ---------------------------------------------------------------------------
+
+FINGERS = (
+    '<mujoco><compiler angle="radian"/><worldbody><body name="palm"><joint name="wrist" axis="1 2 0" ref=".1"/>{B}'
+    '<body pos=".1 0 0"><joint name="a" axis="0 1 0" ref=".2" damping=".3" armature=".05" stiffness="2" springref=".4"/>{B}'
+    '<body pos=".1 0 0"><joint name="b" axis="0 1 1" ref="-.3" damping=".1" armature=".02"/>{B}</body></body>'
+    '<body pos="0 .1 0"><joint name="c" type="slide" axis="1 0 1" ref=".5" damping=".2" stiffness="7"/>{B}'
+    '<body pos="0 0 .2"><joint name="d" armature=".1"/>{B}</body></body></body></worldbody>'
+    '<tendon><fixed name="ab"><joint joint="a" coef="2"/><joint joint="b" coef="-.5"/></fixed>'
+    '<fixed name="cd"><joint joint="c" coef="1.5"/><joint joint="d" coef=".7"/></fixed>'
+    '<fixed name="w"><joint joint="wrist" coef="3"/></fixed></tendon><equality>{E}</equality></mujoco>'
+)
+# what is in the file, which joints follow which, and how many rows are left
+EQUALITIES = {
+    "linear": ('<joint joint1="b" joint2="a" polycoef=".1 -.7 0 0 0"/>', {"b": "a"}, 0),
+    "a slide follows a hinge": ('<joint joint1="c" joint2="wrist" polycoef="0 .4 0 0 0"/>', {"c": "wrist"}, 0),
+    "a parent follows its child": ('<joint joint1="wrist" joint2="d" polycoef="0 -2 0 0 0"/>', {"wrist": "d"}, 0),
+    "a chain": (
+        '<joint joint1="d" joint2="b" polycoef=".3 2 0 0 0"/><joint joint1="b" joint2="a" polycoef=".1 -.7 0 0 0"/>',
+        {"d": "a", "b": "a"},
+        0,
+    ),
+    "two of one": (
+        '<joint joint1="a" joint2="b" polycoef=".3 2 0 0 0"/><joint joint1="a" joint2="d" polycoef=".1 -.7 0 0 0"/>',
+        {"a": "d", "b": "d"},
+        0,
+    ),
+    "polynomial": ('<joint joint1="b" joint2="a" polycoef=".1 -.7 .3 .2 -.1"/>', {}, 1),
+    "polynomial of a follower": (
+        '<joint joint1="b" joint2="a" polycoef=".1 -.7 .3 0 0"/><joint joint1="a" joint2="d" polycoef=".2 .5 0 0 0"/>',
+        {"a": "d"},
+        1,
+    ),
+    "held": ('<joint joint1="b" polycoef=".25 9 9 9 9"/>', {}, 1),
+    "no slope": ('<joint joint1="b" joint2="a" polycoef=".25 0 0 0 0"/>', {}, 1),
+    "a tendon of two joints held": ('<tendon tendon1="ab" polycoef=".2 0 0 0 0"/>', {"a": "b"}, 0),
+    "two tendons": ('<tendon tendon1="ab" tendon2="cd" polycoef=".2 .3 0 0 0"/>', {}, 1),
+    "two tendons, not linear": ('<tendon tendon1="ab" tendon2="cd" polycoef=".2 .3 .1 0 .05"/>', {}, 1),
+    "a tendon follows a joint's": (
+        '<tendon tendon1="ab" tendon2="w" polycoef=".2 .3 0 0 0"/><joint joint1="a" joint2="wrist"/>',
+        {"a": "wrist", "b": "wrist"},
+        0,
+    ),
+    "not active": ('<joint joint1="b" joint2="a" active="false"/>', {}, 0),
+    "twice the same": ('<joint joint1="b" joint2="a"/><joint joint1="a" joint2="b"/>', {"b": "a"}, 0),
+}
+
+
+def fingers(name):
+    text = FINGERS.format(B=BODY, E=EQUALITIES[name][0])
+    return compiled(text), read_text(text)
+
+
+@pytest.mark.parametrize("name", EQUALITIES)
+def test_equalities_of_joints_and_fixed_tendons_hold_where_mujocos_do(name):
+    """Followers exactly; rows have MuJoCo's residual and Jacobian; dynamics are MuJoCo's with its equations solved."""
+    _, followers, rows = EQUALITIES[name]
+    (m, builder), n = fingers(name), 5
+    model = builder.model()
+    names = model.joint_names
+    assert {names[i]: names[f.link] for i, f in enumerate(model.mimic) if f is not None} == followers
+    assert loops.count(model) == rows
+    assert not [f for f in builder.findings if f.severity == "warning"]
+    compare_dynamics(m, model, 3)
+    for d in states(m, 3, model):
+        q = conventions.from_mujoco_q(model, d.qpos)
+        E = np.stack([conventions.to_mujoco_v(model, q, unit) for unit in np.eye(model.nv)], axis=-1)
+        equal = d.efc_type == int(mujoco.mjtConstraint.mjCNSTR_EQUALITY)
+        J = d.efc_J.reshape(-1, n)[equal] @ E
+        is_row = np.abs(J).max(axis=-1, initial=0.0) > 1e-12  # the others are what followers keep
+        near(d.efc_pos[equal][~is_row], np.zeros(np.sum(~is_row)), floor=1e-12)
+        near(loops.residual(model, q), d.efc_pos[equal][is_row], 1e-12, 1e-12)
+        near(loops.jacobian(model, q), J[is_row], 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["polynomial of a follower", "two tendons, not linear", "held"])
+def test_dynamics_with_coupled_joints_are_mujocos_with_the_row_added(name):
+    (m, builder), M = fingers(name), np.zeros((5, 5))
+    robot = Robot(builder.model())
+    rng = np.random.default_rng(3)
+    q, _ = robot.close_loops(rng.normal(size=robot.nq) / 3)
+    v = robot.project_velocity(q, rng.normal(size=robot.nv))
+    d = mujoco.MjData(m)
+    d.qpos[:], d.qvel[:] = conventions.to_mujoco_q(robot.model, q), conventions.to_mujoco_v(robot.model, q, v)
+    d.qfrc_applied[:] = rng.normal(size=5)
+    mujoco.mj_forward(m, d)
+    mujoco.mj_fullM(m, d, M)
+    equal = d.efc_type == int(mujoco.mjtConstraint.mjCNSTR_EQUALITY)
+    J, step = d.efc_J.reshape(-1, 5)[equal], 1e-6
+
+    def rate(sign):
+        e = mujoco.MjData(m)
+        e.qpos[:], e.qvel[:] = d.qpos + sign * step * d.qvel, d.qvel
+        mujoco.mj_forward(m, e)
+        return (e.efc_J.reshape(-1, 5)[equal] @ d.qvel) / (2 * step)
+
+    drift = rate(1.0) - rate(-1.0)  # a difference: 1e-9 of its size is left
+    k = len(J)
+    whole = np.block([[M, J.T], [J, np.zeros((k, k))]])
+    force = d.qfrc_applied + d.qfrc_passive - d.qfrc_bias
+    theirs = np.linalg.solve(whole, np.concatenate([force, -drift]))[:5]
+    a = robot.forward_dynamics(q, v, conventions.from_mujoco_tau(robot.model, q, d.qfrc_applied))
+    near(conventions.to_mujoco_a(robot.model, q, v, a), theirs, 1e-8)
+    again = pickle.loads(pickle.dumps(robot))
+    assert again == robot
+    near(again.forward_dynamics(q, v, np.zeros(robot.nv)), robot.forward_dynamics(q, v, np.zeros(robot.nv)), 1e-15)
+
+
+def test_contradicting_and_spatial_equalities_are_warned_of():
+    both = '<joint joint1="b" joint2="a"/><joint joint1="a" joint2="b" polycoef=".5 1 0 0 0"/>'
+    builder = read_text(FINGERS.format(B=BODY, E=both))
+    (finding,) = (f for f in builder.findings if f.severity == "warning")
+    assert "contradicts the ones before it by 0.5" in str(finding)
+    assert builder.model().constraints == ()
+    text = (
+        '<mujoco><worldbody><site name="o"/><body pos="1 0 0"><joint name="j"/><geom size=".1"/><site name="s"/></body>'
+        '</worldbody><tendon><spatial name="t"><site site="o"/><site site="s"/></spatial></tendon>'
+        '<equality><tendon tendon1="t"/></equality></mujoco>'
+    )
+    (finding,) = (f for f in read_text(text).findings if f.severity == "warning")
+    assert "a spatial tendon equality is left out" in str(finding)
+
+
+def test_an_actuator_on_a_follower_drives_its_leader():
+    text = FINGERS.format(B=BODY, E=EQUALITIES["linear"][0])
+    for driven in ("a", "b"):
+        model = read_text(text.replace("</mujoco>", f'<actuator><motor joint="{driven}"/></actuator></mujoco>')).model()
+        assert model.actuated[model.joint_index("a")]
+        assert not model.actuated[model.joint_index("wrist")]
 
 
 @pytest.mark.parametrize("name", ["constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml"])

@@ -20,7 +20,8 @@ from typing import Any
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, message
 from qddot.formats import xml
-from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical
+from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
+from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Translational
 from qddot.parts import cos_sin
 from qddot.rotation import (
     EYE,
@@ -220,6 +221,8 @@ class _Translation:
         self.at: list[tuple[str, Transform]] = [(WORLD, Transform())]
         self.mover = [0]
         self.driven = self._driven_joints()
+        self.equalities = self._names("equality", compiled.neq)
+        self.coupled = Reduced({}, [], [], [])
 
     def run(self) -> None:
         flags, off = self.m.opt.disableflags, self.mujoco.mjtDisableBit
@@ -230,15 +233,18 @@ class _Translation:
         self.springs, self.dampers = not disabled["spring"], not disabled["damper"]
         self.frictions = not disabled["frictionloss"]
         self.b.gravity = ZERO if disabled["gravity"] else _vec(self.m.opt.gravity)
+        has_equalities = not disabled["equality"] and not disabled["constraint"]
+        if has_equalities:
+            self._couple()
         for body in range(1, self.m.nbody):
             self._body(body)
         for site, name in enumerate(self.sites):
             body, place = self._site(site)
             link, T = self.at[body]
             self.b.frame(self._new(self.link_names, name), link, T @ place, self._where("site", site))
-        if not disabled["equality"] and not disabled["constraint"]:
-            for equality, name in enumerate(self._names("equality", self.m.neq)):
-                self._equality(equality, name)
+        if has_equalities:
+            for k, name in enumerate(self.equalities):
+                self._equality(k, name)
         self._left_out()
 
     # ---- names and places
@@ -338,7 +344,22 @@ class _Translation:
         else:
             # qpos of a free joint is the pose in the world, whatever the body's own place
             kind, T = Free(), Transform()
-        freedoms = [int(m.jnt_dofadr[j]) + k for k in (_ANGULAR_FIRST if kind.nv == 6 else range(kind.nv))]
+        first = int(m.jnt_dofadr[j])
+        freedoms = [first + k for k in (_ANGULAR_FIRST if kind.nv == 6 else range(kind.nv))]
+        self._check_joint(j, kind, freedoms, element)
+        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
+            between = self._new(self.link_names, f"{link}/translation")
+            self.b.link(between, where=where)
+            moved = self._new(self.joint_names, f"{name}/translation")
+            self._add(j, moved, parent, between, Translational(), T, [first, first + 1, first + 2], start)
+            parent, kind, freedoms, start = between, Spherical(), [first + 3, first + 4, first + 5], start + 3
+        self._add(j, name, parent, link, kind, T, freedoms, start)
+
+    def _add(
+        self, j: int, name: str, parent: str, link: str, kind: Joint, T: Transform, freedoms: list[int], start: int
+    ) -> None:
+        """MuJoCo's joint j, or a part of it, with the numbers of these freedoms and of the coordinates from `start` on."""
+        m = self.m
         armature, damping = [m.dof_armature[k] for k in freedoms], [m.dof_damping[k] for k in freedoms]
         motor = self._motor(j, kind)
         lower, upper = self._limits(j, kind)
@@ -355,10 +376,10 @@ class _Translation:
             spring_reference=_scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
             lower=lower,
             upper=upper,
-            actuated=j in self.driven if self.driven is not None else None,
-            where=where,
+            actuated=self._is_driven(j),
+            mimic=None if (f := self.coupled.followers.get(j)) is None else (self.joints[f.leader], f.factor, f.offset),
+            where=self._where("joint", j),
         )
-        self._check_joint(j, kind, freedoms, element)
 
     def _motor(self, j: int, kind: Joint) -> tuple[float, float]:
         """Rotor inertia and damping that an actuator adds to its joint through the gear; MuJoCo before 4 has none."""
@@ -399,9 +420,9 @@ class _Translation:
             problem = f"its spring yields at {springyield[j]:g}; left out"
             self._find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
         if isinstance(kind, Free) and m.dof_armature[freedoms].any():
-            problem = f"a free joint has armature {m.dof_armature[freedoms[-1]]:g}"
-            fix = "it resists the rate of the body twist here, and of the velocity in world axes in MuJoCo: remove it"
-            self._find("warning", "joint", j, element, problem, fix)
+            problem = f"a free joint with armature {m.dof_armature[freedoms[-1]]:g}, which MuJoCo has in world axes"
+            fix = "it is read as a translation and a ball; v is the velocity in world axes, then the turning in the body's"
+            self._find("note", "joint", j, element, problem, fix)
 
     def _driven_joints(self) -> set[int] | None:
         """The joints that actuators drive; None where the model has no actuators."""
@@ -415,37 +436,68 @@ class _Translation:
                 self._find("note", "file", 0, f"actuator {name!r}", problem, fix)
         return driven if count else None
 
-    # ---- loops
+    def _is_driven(self, j: int) -> bool | None:
+        """Whether an actuator drives the joint, or one that follows it."""
+        if self.driven is None:
+            return False if self._is(j, "FREE") else None
+        return j in self.driven or any(self.coupled.leader(k) == j for k in self.driven)
 
-    def _equality(self, equality: int, name: str) -> None:
+    # ---- equalities
+
+    def _couple(self) -> None:
+        """Which joints follow others."""
+        m = self.m
+        found = [equality(self.mujoco, m, k) for k in range(m.neq) if m.eq_active0[k]]
+        self.coupled = reduced(e for e in found if e is not None)
+        for k in self.coupled.redundant:
+            self._find("note", "equality", k, f"equality {self.equalities[k]!r}", "others say the same", "it is left out")
+        for k, off in self.coupled.contradictory:
+            problem = f"it contradicts the ones before it by {off:.3g}: left out"
+            self._find("warning", "equality", k, f"equality {self.equalities[k]!r}", problem, "remove or correct it")
+        for joint, f in self.coupled.followers.items():
+            problem = f"an equality makes it follow {self.joints[f.leader]!r}: q = {f.factor:g} q' + {f.offset:g}"
+            fix = "it has no freedom of its own here; MuJoCo lets it yield as solref and solimp say"
+            self._find("note", "joint", joint, f"joint {self.joints[joint]!r}", problem, fix)
+
+    def _coupling(self, e: Equality) -> None:
+        left, right = ({self.joints[j]: k for j, k in side.items()} for side in (e.left, e.right))
+        name = self.equalities[e.number]
+        self.b.coupling(name, left, e.polynomial, right, e.reference, self._where("equality", e.number))
+
+    def _equality(self, index: int, name: str) -> None:
         m, kinds = self.m, self.mujoco.mjtEq
-        kind, element = int(m.eq_type[equality]), f"equality {name!r}"
-        if not m.eq_active0[equality]:
-            self._find("note", "equality", equality, element, "it is not active", "it is left out")
+        kind, element = int(m.eq_type[index]), f"equality {name!r}"
+        if not m.eq_active0[index]:
+            self._find("note", "equality", index, element, "it is not active", "it is left out")
+            return
+        if (e := equality(self.mujoco, m, index)) is not None:
+            if e in self.coupled.rows:
+                self._coupling(e)
             return
         is_weld = kind == int(kinds.mjEQ_WELD)
         if not is_weld and kind != int(kinds.mjEQ_CONNECT):
             what = next(k for k, v in kinds.__members__.items() if int(v) == kind).removeprefix("mjEQ_").lower()
-            fix = "the joints it couples move freely here: use connect or weld, or add its force to tau"
-            self._find("warning", "equality", equality, element, f"a {what} equality is left out", fix)
+            what = "spatial tendon" if what == "tendon" else what
+            fix = "what it couples moves freely here: use connect, weld, joint or fixed tendons, or add its force to tau"
+            self._find("warning", "equality", index, element, f"a {what} equality is left out", fix)
             return
-        (body_a, A), (body_b, B) = self._equality_frames(equality, is_weld)
+        (body_a, A), (body_b, B) = self._equality_frames(index, is_weld)
         if self.mover[body_a] == self.mover[body_b]:
             problem = f"bodies {self.bodies[body_a]!r} and {self.bodies[body_b]!r} do not move against each other"
-            self._find("warning", "equality", equality, element, problem, "it holds nothing and is left out: remove it")
+            self._find("warning", "equality", index, element, problem, "it holds nothing and is left out: remove it")
             return
         (link_a, T_a), (link_b, T_b) = self.at[body_a], self.at[body_b]
         joint = Fixed() if is_weld else Spherical()
-        self.b.loop(name, link_a, link_b, joint, T_a @ A, T_b @ B, self._where("equality", equality))
+        self.b.loop(name, link_a, link_b, joint, T_a @ A, T_b @ B, self._where("equality", index))
 
-    def _equality_frames(self, equality: int, is_weld: bool) -> tuple[tuple[int, Transform], tuple[int, Transform]]:
+    def _equality_frames(self, index: int, is_weld: bool) -> tuple[tuple[int, Transform], tuple[int, Transform]]:
         """The bodies that an equality holds together, and the frames on them that it makes coincide."""
-        m, data = self.m, self.m.eq_data[equality]
-        a, b = int(m.eq_obj1id[equality]), int(m.eq_obj2id[equality])
-        if m.eq_objtype[equality] == int(self.mujoco.mjtObj.mjOBJ_SITE):
+        m, data = self.m, self.m.eq_data[index]
+        a, b = int(m.eq_obj1id[index]), int(m.eq_obj2id[index])
+        if m.eq_objtype[index] == int(self.mujoco.mjtObj.mjOBJ_SITE):
             return self._site(a), self._site(b)
         if is_weld:  # the anchor on the second body, then the pose of the second in the first
-            held = self._pose(data[3:6], data[6:10], "weld", self._where("equality", equality))
+            held = self._pose(data[3:6], data[6:10], "weld", self._where("equality", index))
             return (a, held), (b, Transform(p=_vec(data[:3])))
         return (a, Transform(p=_vec(data[:3]))), (b, Transform(p=_vec(data[3:6])))
 
@@ -471,6 +523,9 @@ class _Translation:
             has = [f"{what} {value}" for what, value in self._tendon_forces(tendon)]
             if has:
                 warn(f"tendon {name!r}", f"{', '.join(has)}: left out", "remove the tendon, or add its force to tau")
+            if m.tendon_limited[tendon]:
+                problem = f"its limits {m.tendon_range[tendon].tolist()} are left out"
+                self._find("note", "file", 0, f"tendon {name!r}", problem, "an <equality> couples joints exactly")
         for name in self._names("flex", m.nflex):
             warn(f"flex {name!r}", "its elastic forces are left out", "remove it, or add the forces as f_ext")
 

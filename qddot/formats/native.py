@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 
 from qddot.blocks import Vector
 from qddot.build import WORLD, Builder
+from qddot.couplings import FIELDS, Coupling, Terms
 from qddot.errors import FileError, Finding, ModelError, message
 from qddot.formats.files import read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
-from qddot.model import Frame, Limits, Loop, Mimic, Model, describe_joint
+from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
 from qddot.parts import rigid
 from qddot.rotation import Mat, Rotation, Vec
 from qddot.spatial import Inertia, Transform
@@ -48,9 +49,10 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
         if isinstance(joint, Own) and not joint.name:
             fix = "give it one, Own(function, freedoms, name=…), to be able to read the file"
             raise ModelError(message("", f"joint {name!r}", "its function has no name", fix))
-    if model.constraints:
-        fix = "write the robot without it and add it again after reading, with_constraint(…)"
-        raise ModelError(message("", f"constraint {model.constraints[0].name!r}", "a function cannot be written", fix))
+    for constraint in model.constraints:
+        if not isinstance(constraint.position, Coupling):
+            fix = "write the robot without it and add it again after reading, with_constraint(…)"
+            raise ModelError(message("", f"constraint {constraint.name!r}", "a function cannot be written", fix))
     content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
     file = Path(path)
     unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
@@ -141,7 +143,7 @@ class _Reader:
             problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
             raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
         keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
-        top = self._table(content, "file", keys)
+        top = self._table(content, "file", keys, optional=("constraints", "loop_tolerance"))
         name = self._text(top["name"], "name")
         rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self._list(top["links"], "links"))]
         if not rows:
@@ -168,6 +170,10 @@ class _Reader:
             loops=tuple(loops),
             gravity=self._vec(top["gravity"], "gravity"),
             friction_velocity=self._number(top["friction_velocity"], "friction_velocity", least=0.0),
+            constraints=self._constraints(
+                top.get("constraints", []), sum(r["joint"].nq for r in rows if r["mimic"] is None)
+            ),
+            loop_tolerance=self._loop_tolerance(top.get("loop_tolerance")),
             findings=tuple(self.findings),
         )
         self._check_whole(model)
@@ -266,6 +272,32 @@ class _Reader:
         T_a, T_b = (self._transform(row[key], f"{at}.{key}") for key in ("placement_a", "placement_b"))
         return Loop(self._text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
 
+    def _constraints(self, x: Any, nq: int) -> tuple[Constraint, ...]:
+        return tuple(self._constraint(row, f"constraints[{k}]", nq) for k, row in enumerate(self._list(x, "constraints")))
+
+    def _constraint(self, x: Any, at: str, nq: int) -> Constraint:
+        row = self._table(x, at, ("name", "rows", "coupling"))
+        self._index(row["rows"], f"{at}.rows", 1, 1)
+        numbers = self._table(row["coupling"], f"{at}.coupling", FIELDS)
+        left, right = (self._terms(numbers[key], f"{at}.coupling.{key}", nq) for key in ("left", "right"))
+        polynomial = self._list(numbers["polynomial"], f"{at}.coupling.polynomial")
+        coefficients = tuple(self._number(c, f"{at}.coupling.polynomial[{k}]") for k, c in enumerate(polynomial))
+        reference = self._number(numbers["reference"], f"{at}.coupling.reference")
+        return Constraint(self._text(row["name"], f"{at}.name"), 1, Coupling(left, right, reference, coefficients))
+
+    def _terms(self, x: Any, at: str, nq: int) -> Terms:
+        terms = []
+        for k, term in enumerate(self._list(x, at)):
+            if not isinstance(term, list) or len(term) != 2:
+                self._fail(f"{at}[{k}]", f"it is {_shown(term)}", "write a place in q and a factor")
+            terms.append((self._index(term[0], f"{at}[{k}][0]", 0, nq - 1), self._number(term[1], f"{at}[{k}][1]")))
+        return tuple(terms)
+
+    def _loop_tolerance(self, x: Any) -> float | None:
+        if x is not None and self._number(x, "loop_tolerance") <= 0.0:
+            self._fail("loop_tolerance", f"it is {_shown(x)}", "write a number greater than zero, or leave it out")
+        return None if x is None else float(x)
+
     def _transform(self, x: Any, at: str) -> Transform:
         row = self._table(x, at, ("rotation", "position"))
         rows = self._mat(row["rotation"], f"{at}.rotation")
@@ -307,13 +339,13 @@ class _Reader:
     def _fail(self, at: str, problem: str, fix: str) -> NoReturn:
         raise FileError(message(self.file, at, problem, fix))
 
-    def _table(self, x: Any, at: str, keys: Iterable[str]) -> dict[str, Any]:
-        keys = list(keys)
+    def _table(self, x: Any, at: str, keys: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
+        keys, known = list(keys), [*keys, *optional]
         if not isinstance(x, dict):
             self._fail(at, f"it is {_shown(x)}", "write an object with " + ", ".join(keys))
         for key in x:
-            if key not in keys:
-                near = difflib.get_close_matches(key[:100], keys, n=1, cutoff=0.5)
+            if key not in known:
+                near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.5)
                 self._fail(at, f"unknown key {_shown(key)}", f"did you mean {near[0]!r}?" if near else "remove it")
         for key in keys:
             if key not in x:

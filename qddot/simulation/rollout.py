@@ -16,7 +16,6 @@ from qddot.compiler import machine
 from qddot.compiler.kernel import Kernel
 from qddot.compiler.rollout import Layout, Step
 from qddot.compiler.time_loop import TimeLoop
-from qddot.constraints import CLOSED
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.model import Model
 from qddot.scalars import split, stack
@@ -108,11 +107,14 @@ class Rollout:
         if self.plan.rows:
             off = np.max(np.abs(self.robot.constraint_residual(q)), initial=0.0)
             rate = np.max(np.abs((self.robot.constraint_jacobian(q) @ v[..., None])[..., 0]), initial=0.0)
-            if off > CLOSED or rate > CLOSED:
+            if max(off, rate) > self.robot._closure.open_limit:
                 raise InputError(
                     f"the loops of robot {self.robot.name!r} are open at the start by {off:.3g} and open with {rate:.3g} a "
-                    f"second; take q0, _ = robot.close_loops(q0) and v0 = robot.project_velocity(q0, v0)"
+                    f"second, and {self.robot._closure.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
+                    f"v0 = robot.project_velocity(q0, v0)"
                 )
+            if np.any(self.robot._closure.needs_more_rows(q)):
+                raise self.robot._closure.more_rows_error("start from the neutral configuration's way of assembly")
         system = self._system(self.model, None)
         for k in self.plan.motion or {}:
             x, rate, _ = system._motion(k, self.t0)

@@ -23,7 +23,6 @@ _POINTS = 400  # of a curve beside the robot
 _MOST_CURVES = 8
 _SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 _COLORS = ("#4287c8", "#ec8c3a", "#5ea66e", "#be5a64", "#8c73b9", "#78828c", "#c8a83a", "#3aa8a8")
-_OPEN = 1e-6  # of a loop, in m or rad, that is taken for closed
 
 
 @contextmanager
@@ -130,8 +129,8 @@ class Viewer:
         self._stop()
         self.closing_note.content = ""
         if self.robot.model.is_constrained:
-            q, residual = self.robot.close_loops(wanted)
-            if np.max(residual) > _OPEN:
+            (q,), _ = self.robot.close_loops(wanted[None])  # in a batch, what cannot be closed is no error but NaN
+            if np.isnan(q).any():
                 self.closing_note.content = "*The loops cannot be closed there.*"
                 q = self.q
             self.set_configuration(q)
