@@ -51,6 +51,7 @@ class Info:
     cached: bool
     free: tuple[str, ...] = ()
     why: str = ""
+    fused: bool = True  # products and sums rounded together; where they are not, bits differ (docs/machines.md)
 
 
 class Kernel:
