@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mechanisms import MOVING, needs_of
-from test_pinocchio import REFUSED, URDFS
+from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import functions, kernels, scalars
@@ -135,6 +135,7 @@ def test_real_robots(path, name):
     agree(robot.model, name)
 
 
+@pytest.mark.skipif(not URDFS, reason="example-robot-data is not installed")
 def test_thirty_real_robots_are_compared():
     assert len(REAL) == 30
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mechanisms import MOVING, needs_of
-from test_pinocchio import REFUSED, URDFS
+from real_robots import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
