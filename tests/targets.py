@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from qddot.compiler import target
 
-OWN = "own" if sys.platform == "linux" and target.is_x86() else "llvm"  # the loader that this machine takes by itself
+# the loader that this machine takes by itself
+OWN = "own" if sys.platform == "linux" and target.architecture() == target.X86 else "llvm"
 
 # lanes of doubles (None: the machine's own), and who loads the code
 WAYS = [(None, OWN), (1, OWN), (2, "llvm"), (4, OWN), (None, "llvm")]

@@ -19,7 +19,7 @@ from qddot import export, functions, scalars
 from qddot.cli import main
 from qddot.compiler import c99, cc, interp
 from qddot.compiler.fuse import fused
-from qddot.compiler.target import host
+from qddot.compiler.target import X86, architecture, host
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError
 from qddot.functions import FUNCTIONS
 from qddot.robots.generators import random_tree
@@ -229,7 +229,7 @@ def test_results_may_overwrite_an_input(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"dtype": "float32"}, {"cflags": "-mfma"}, {"fma": False}, {"inline": True}])
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_stated_stack_is_what_the_compiler_reports(options, compiler, tmp_path):
-    if "-mfma" in options.get("cflags", "") and os.uname().machine != "x86_64":
+    if "-mfma" in options.get("cflags", "") and architecture() != X86:
         pytest.skip("-mfma is a flag for x86")
     found = qddot.load("puma560").export_c("forward_dynamics", cc=compiler, **options)
     stated = int(re.search(r"\* stack +(\d+) bytes", found.source)[1])

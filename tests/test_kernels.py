@@ -4,7 +4,6 @@ import ctypes
 import functools
 import gc
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -615,6 +614,7 @@ def _small():
 @pytest.mark.slow
 def test_memory_stays_flat_over_ten_thousand_compilations():
     """10,000 kernels compiled and dropped; then 1e8 evaluations of one."""
+    resource = pytest.importorskip("resource")
     for k in range(200):
         compiled(lambda x, k=k: np.array([x[0] * (1.5 + k)], dtype=object), [1], (1,), lanes=1)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

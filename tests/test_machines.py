@@ -33,7 +33,7 @@ from qddot.compiler import interp, llvm, machine, rollout, target
 from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.program import straight_line
-from qddot.compiler.target import LEVELS, Target, host, native
+from qddot.compiler.target import LEVELS, X86, Target, host, native
 
 TESTS = Path(__file__).parent
 BITS = TESTS / "machine_bits.py"
@@ -58,7 +58,7 @@ def test_unknown_and_impossible_loaders_are_refused(monkeypatch):
     with pytest.raises(qddot.InputError, match=r"QDDOT_LOADER='dlopen' is not known; take 'own' or 'llvm'"):
         machine.Code(data)
     monkeypatch.setenv("QDDOT_LOADER", "own")
-    monkeypatch.setattr(machine, "is_x86", lambda: False)
+    monkeypatch.setattr(machine, "architecture", lambda: "arm64")
     with pytest.raises(qddot.InputError, match="works on x86-64 Linux only"):
         machine.Code(data)
     monkeypatch.setenv("QDDOT_LOADER", "")
@@ -148,7 +148,7 @@ def level(request, monkeypatch):
     return host()
 
 
-@pytest.mark.skipif(not target.is_x86(), reason="other processors have no levels")
+@pytest.mark.skipif(target.architecture() != X86, reason="other processors have no levels")
 def test_numpy_and_llvm_agree_about_this_processor():
     features = machine._llvm().get_host_cpu_features()
     assert native().fma == features["fma"]
@@ -226,7 +226,7 @@ def test_rolled_code_and_time_loops_of_every_processor(level):
 @pytest.mark.parametrize("fma", [True, False])
 def test_no_text_asks_for_what_is_not_there(fma):
     """Kernels and loops over time, with sines and cosines, in one lane and many."""
-    kind = Target("x86-64", True, 256, fma)
+    kind = Target("x86-64", X86, 256, fma)
     graph, nodes, _ = trace(lambda x: np.array([scalars.sin(x[0] * x[1] + x[2]), scalars.cos(x[0])], dtype=object), [4])
     program = fused(straight_line(graph, nodes, 4))
     texts = [llvm.render(program, [(4,)], [(2,)], 4, dtype, kind) for dtype in ("float64", "float32")]
@@ -241,12 +241,12 @@ def test_unknown_and_impossible_processors_are_refused(monkeypatch):
     monkeypatch.setenv("QDDOT_TARGET_CPU", "i386")
     with pytest.raises(qddot.InputError, match=r"target processor 'i386' is not known; take one of x86-64, x86-64-v2"):
         robot.kernel("gravity_force")
-    monkeypatch.setattr(target, "is_x86", lambda: True)
+    monkeypatch.setattr(target, "architecture", lambda: X86)
     monkeypatch.setattr(target, "_has", lambda feature: feature != "AVX2")
     monkeypatch.setenv("QDDOT_TARGET_CPU", "x86-64-v3")
     with pytest.raises(qddot.InputError, match="this machine's processor lacks AVX2"):
         robot.kernel("gravity_force")
-    monkeypatch.setattr(target, "is_x86", lambda: False)
+    monkeypatch.setattr(target, "architecture", lambda: "arm64")
     with pytest.raises(qddot.InputError, match="not x86-64"):
         robot.kernel("gravity_force")
 
@@ -259,7 +259,7 @@ def test_machines_that_kernels_are_not_for_are_refused(monkeypatch):
 
 def test_the_cache_tells_processors_apart(monkeypatch):
     kinds = [native(), dataclasses.replace(native(), fma=not native().fma), dataclasses.replace(native(), vector_bits=64)]
-    kinds += [Target(name, True, level.vector_bits, level.fma) for name, level in LEVELS.items()]
+    kinds += [Target(name, X86, level.vector_bits, level.fma) for name, level in LEVELS.items()]
     before = [kind.identity for kind in kinds]
     assert len(set(before)) == len(kinds)
     features = {name: not has for name, has in target._multiarray_umath.__cpu_features__.items()}

@@ -329,7 +329,7 @@ def render(
     busy = isinstance(program, Program) and len(program.nodes()) > BUSY * len(program.outputs)
     stream = stream and (places is not None or ring is not None)
     text.append(
-        numpy_loop(inputs, outputs, lanes, T, work, target.x86, places, zero, stream, ring, alone, busy, list(rows))
+        numpy_loop(inputs, outputs, lanes, T, work, target.arch, places, zero, stream, ring, alone, busy, list(rows))
     )
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))

@@ -17,7 +17,7 @@ import sys
 import threading
 from typing import Any
 
-from qddot.compiler.target import HOST, Target, host, is_x86, native
+from qddot.compiler.target import HOST, X86, Target, architecture, host, native
 from qddot.errors import InputError
 
 _lock = threading.Lock()
@@ -29,6 +29,7 @@ def _llvm() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     return llvm
 
 
@@ -81,7 +82,7 @@ class Code:
 
 def loader() -> str:
     """Who brings object code into memory, "own" or "llvm": the environment variable QDDOT_LOADER, else own where it can."""
-    here = sys.platform == "linux" and is_x86()
+    here = sys.platform == "linux" and architecture() == X86
     wanted = os.environ.get("QDDOT_LOADER") or ("own" if here else "llvm")
     if wanted not in ("own", "llvm"):
         raise InputError(f"QDDOT_LOADER={wanted!r} is not known; take 'own' or 'llvm', or leave it empty")

@@ -22,6 +22,7 @@ from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 from qddot.errors import InputError
 
 HOST = "host"
+X86, ARM = "x86-64", "arm64"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Target:
     """A kind of processor. Code for equal targets on equal systems is the same."""
 
     cpu: str  # LLVM's name of it; HOST: this very one, with every instruction that it has
-    x86: bool
+    arch: str  # X86, ARM, or whatever else it is, of which nothing is known
     vector_bits: int
     fma: bool  # without it products and sums are rounded apart
 
@@ -40,7 +41,7 @@ class Target:
     @property
     def avx512(self) -> bool:
         """Whether there are x86 instructions on 512 bits."""
-        return self.x86 and self.vector_bits == 512
+        return self.arch == X86 and self.vector_bits == 512
 
     @property
     def identity(self) -> str:
@@ -64,9 +65,10 @@ LEVELS = {
 }
 
 
-def is_x86() -> bool:
-    """Whether this is a 64-bit x86 processor."""
-    return platform.machine() in ("x86_64", "AMD64")
+def architecture() -> str:
+    """X86, ARM, or what the system calls it. Systems have different names for the same."""
+    name = platform.machine()
+    return {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}.get(name.lower(), name)
 
 
 def host() -> Target:
@@ -80,11 +82,11 @@ def named(cpu: str) -> Target:
     level = LEVELS.get(cpu)
     if level is None:
         raise InputError(f"target processor {cpu!r} is not known; take one of {', '.join(LEVELS)}")
-    if not is_x86():
+    if architecture() != X86:
         raise InputError(f"target processor {cpu!r}: this machine is {platform.machine()}, not x86-64")
     if missing := [x for x in level.needs if not _has(x)]:
         raise InputError(f"target processor {cpu!r}: this machine's processor lacks {', '.join(missing)}")
-    return Target(cpu, True, level.vector_bits, level.fma)
+    return Target(cpu, X86, level.vector_bits, level.fma)
 
 
 @functools.cache
@@ -95,10 +97,10 @@ def native() -> Target:
             f"kernels are compiled for 64-bit little-endian processors; this one is {platform.machine()!r}, "
             f"{8 * struct.calcsize('P')}-bit {sys.byteorder}-endian; Robot(model, compiled=False) needs no kernels"
         )
-    if not is_x86():
-        return Target(HOST, False, 128, True)  # multiply-add is part of ARM64, POWER and RISC-V with double precision
+    if architecture() != X86:
+        return Target(HOST, architecture(), 128, True)  # ARM64, POWER and RISC-V have multiply-adds
     bits = 512 if _has("AVX512F") and _has("AVX512DQ") else 256 if _has("AVX") else 128
-    return Target(HOST, True, bits, _has("FMA3"))
+    return Target(HOST, X86, bits, _has("FMA3"))
 
 
 def _has(feature: str) -> bool:
