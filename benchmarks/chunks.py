@@ -14,6 +14,7 @@ from qddot import functions
 from qddot.compiler import llvm, machine
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
+from qddot.compiler.target import host
 
 LENGTHS = (250, 400, 1000, 10**9)
 CASES = (("panda7", "inverse_dynamics"), ("talos-fixed", "inverse_dynamics"), ("talos-floating", "forward_dynamics"))
@@ -23,7 +24,7 @@ STATES, ROUNDS = 4096, 11
 def kernel(program, names, inputs, output, length):
     llvm.CHUNK = length
     begin = time.perf_counter()
-    data = machine.compile_object(llvm.render(program, inputs, [output], machine.lanes("float64")))
+    data = machine.compile_object(llvm.render(program, inputs, [output], host().lanes("float64"), "float64", host()))
     info = Info(
         "chunks", "", "unrolled", "float64", 8, {}, len(program.nodes()), len(data), time.perf_counter() - begin, False
     )

@@ -14,6 +14,7 @@ import numpy as np
 import qddot
 from benchmarks.cases import case
 from qddot.compiler import machine
+from qddot.compiler.target import host
 
 CASES = ("ur5", "panda7", "solo12-floating", "g1-fixed", "talos-fixed", "g1-floating", "talos-floating")
 STATES, FEW, ROUNDS = 4096, 32, 31
@@ -51,7 +52,7 @@ def streaming():
 
 def main() -> None:
     qddot.set_num_threads(1)
-    stream = streaming() if machine.has_avx512() else None
+    stream = streaming() if host().avx512 else None
     print("| robot (freedoms) | megabytes | filling | filling past the caches | computing in the cache | computing |")
     print("|---|---|---|---|---|---|")
     for name in CASES:

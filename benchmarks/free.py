@@ -18,6 +18,7 @@ from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
 from qddot.compiler.program import straight_line
+from qddot.compiler.target import host
 
 CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
 STATES, ROUNDS = 4096, 101
@@ -27,8 +28,8 @@ def reader(shape):
     """A kernel that adds up an array of this shape."""
     graph, nodes, _ = trace(lambda x: np.array([sum(x)], dtype=object), [int(np.prod(shape))])
     program = fused(straight_line(graph, nodes, int(np.prod(shape))))
-    lanes = machine.lanes("float64")
-    text = llvm.render(program, [shape], [(1,)], lanes, "float64", machine.is_x86(), machine.has_avx512())
+    lanes = host().lanes("float64")
+    text = llvm.render(program, [shape], [(1,)], lanes, "float64", host())
     info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.nodes()), 0, 0.0, False)
     return Kernel(machine.Code(machine.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: "")
 

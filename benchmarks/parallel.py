@@ -22,6 +22,7 @@ from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
 from qddot.compiler.program import straight_line
+from qddot.compiler.target import host
 from qddot.errors import NotRollableError
 
 LENGTHS = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -88,9 +89,9 @@ def compiled_join(lanes):
     sizes = [math.prod(s) for s in shapes]
     graph, nodes, _ = trace(join, sizes)
     program = fused(straight_line(graph, nodes, sum(sizes)))
-    width = machine.lanes("float64") if lanes is None else lanes
+    width = host().lanes("float64") if lanes is None else lanes
     inputs, output = [(n,) for n in sizes], (len(nodes),)
-    rendered = llvm.render(program, inputs, [output], width, "float64", machine.is_x86())
+    rendered = llvm.render(program, inputs, [output], width, "float64", host())
     code, count = machine.Code(machine.compile_object(rendered)), len(program.nodes())
     info = Info("join", "divide_and_conquer", "unrolled", "float64", width, program.count(), count, 0, 0.0, False)
     return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: "")

@@ -16,6 +16,7 @@ from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
 from qddot.compiler.packing import Layout, layout_of, with_layout
+from qddot.compiler.target import host
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.functions import cheapest, cheapest_rolled, explain, explain_rolled, input_shapes, lookup
 from qddot.model import Model
@@ -100,12 +101,12 @@ def _compile(
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
     count = facts["instructions"]
-    width = machine.lanes(dtype) if lanes is None else lanes
+    target = host()
+    width = target.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        free, native = len(needs.get("free", ())), (machine.is_x86(), machine.has_avx512())
-        text = llvm.render(program, inputs, [output], width, dtype, *native, free)
-        data = machine.compile_object(text)
-    return {**facts, "lanes": width}, data
+        text = llvm.render(program, inputs, [output], width, dtype, target, len(needs.get("free", ())))
+        data = machine.compile_object(text, target)
+    return {**facts, "lanes": width, "fused": target.fma}, data
 
 
 def _chosen(
@@ -180,7 +181,7 @@ class _Notice:
 
 
 def _key(model: Model, name: str, method: str, dtype: str, lanes: int | None, needs: Mapping[str, Any]) -> str:
-    parts = (model.digest, name, method, dtype, lanes, sorted(needs.items()), machine.cpu(), _source())
+    parts = (model.digest, name, method, dtype, lanes, sorted(needs.items()), host().identity, _source())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

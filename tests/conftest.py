@@ -4,4 +4,23 @@ import os
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("QDDOT_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"qddot-test-cache-{os.getuid()}"))
+import pytest
+from targets import WAYS, restricted
+
+USER = os.getuid() if hasattr(os, "getuid") else "user"  # Windows has a folder for temporary files for each user
+os.environ.setdefault("QDDOT_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"qddot-test-cache-{USER}"))
+
+_LANES = os.environ.get("QDDOT_TEST_LANES")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _lanes_of_this_run():
+    with restricted(int(_LANES) if _LANES else None):
+        yield
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: f"{way[0] or 'own'}-lanes-{way[1]}-loader")
+def way(request):
+    """A test that asks for it runs in each of these ways."""
+    with restricted(*request.param):
+        yield request.param

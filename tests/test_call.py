@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 from mechanisms import State
+from test_kernels import robot_of
 
 import qddot
 from qddot import kernels
@@ -16,9 +17,9 @@ from qddot.compiler.call import MOST
 from qddot.functions import FUNCTIONS
 
 
-@pytest.fixture(scope="module")
-def arm():
-    return qddot.load("puma560")
+@pytest.fixture
+def arm(way):
+    return robot_of(way)
 
 
 def inputs_of(robot, function, dtype):
@@ -97,7 +98,7 @@ def test_no_reference_is_lost_or_kept(arm):
     assert [sys.getrefcount(x) for x in arrays] == counts
 
 
-def test_it_stays_callable_when_only_it_is_kept():
+def test_it_stays_callable_when_only_it_is_kept(way):
     call = qddot.load("scara").kernel("mass_matrix").one_state
     ufunc = qddot.load("scara").kernel("bias_force").ufunc
     gc.collect()
@@ -105,7 +106,7 @@ def test_it_stays_callable_when_only_it_is_kept():
     assert ufunc(np.zeros((3, 4)), np.zeros(4)).shape == (3, 4)
 
 
-def test_a_kernel_goes_with_its_last_reference_and_its_call_stays():
+def test_a_kernel_goes_with_its_last_reference_and_its_call_stays(way):
     kernel = kernels.build(qddot.load("scara").model, "mass_matrix")
     call, gone = kernel.__call__, weakref.ref(kernel)
     del kernel
@@ -116,7 +117,8 @@ def test_a_kernel_goes_with_its_last_reference_and_its_call_stays():
         call(np.zeros(5))
 
 
-def test_many_threads_at_once(arm):
+def test_many_threads_at_once():
+    arm = qddot.load("puma560")
     kernel, s = arm.kernel("forward_dynamics"), State(arm)
     expected, wrong = kernel.ufunc(s.q, s.v, s.a), []
 

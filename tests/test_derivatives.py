@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from mechanisms import MOVING, State, trees
-from test_pinocchio import REFUSED, URDFS, Case
+from real_robots import REFUSED, URDFS
+from test_pinocchio import Case
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot

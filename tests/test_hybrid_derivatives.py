@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mechanisms import MOVING, State, trees
-from test_pinocchio import REFUSED, URDFS
+from real_robots import REFUSED, URDFS
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from mechanisms import trees
-from test_pinocchio import REFUSED, URDFS
+from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot.algorithms import newton_euler

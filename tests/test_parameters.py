@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mechanisms import MOVING, needs_of
-from test_pinocchio import REFUSED, URDFS
+from real_robots import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
@@ -17,6 +17,7 @@ from qddot.compiler.expr import trace
 from qddot.compiler.fuse import fused
 from qddot.compiler.kernel import Info, Kernel
 from qddot.compiler.program import straight_line
+from qddot.compiler.target import host
 from qddot.functions import FUNCTIONS
 from qddot.joints import Free, Prismatic, Revolute, Spherical
 from qddot.robots.generators import random_tree
@@ -346,8 +347,8 @@ def test_wide_parameters_in_rows(monkeypatch):
     assert found == {(0, 0, (0, 1, 2, 3), (4, 5, 6)), (4, 1, (0, 2, 3), ()), (8, 1, (1,), ()), (18, 1, (3,), ())}
 
     monkeypatch.setattr(llvm, "CHUNK", 2)
-    text = llvm.render(program, shapes, [(4,)], 8, "float64", machine.is_x86(), machine.has_avx512(), 2)
-    assert machine.has_avx512() == ("core8r" in text)
+    text = llvm.render(program, shapes, [(4,)], 8, "float64", host(), 2)
+    assert host().avx512 == ("core8r" in text)
     info = Info("toy", "", "unrolled", "float64", 8, program.count(), len(code), 0, 0.0, False)
     k = Kernel(machine.Code(machine.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: "")
     x, y, z = (np.random.default_rng(0).standard_normal((24, *shape)) for shape in shapes)

@@ -5,12 +5,12 @@ Pinocchio takes mimic joints for independent ones; its results are brought to qd
 Pinocchio returns NaN (joints that move no mass), the project's own brute force, Σ JᵀIJ with dense matrices, judges.
 """
 
-import sysconfig
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import conventions
@@ -18,16 +18,7 @@ from qddot.check import brute_force_mass_matrix
 
 pin = pytest.importorskip("pinocchio")
 
-ROBOTS = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
-URDFS = sorted(ROBOTS.rglob("*.urdf"))
 STATES = 20
-
-# Three files are broken; Pinocchio refuses the last two as well, and ignores the mimic of the first.
-REFUSED = {
-    "alex_psyonic_hands.urdf": r"urdf:1037: joint 'Left_index_q2' <mimic>: it mimics 'index_q1', which is no joint",
-    "falcon.urdf": r"urdf:182: joint 'top_propeller_joint': its child link 'Z_propeller' does not exist",
-    "ur3.urdf": r"urdf:6: robot: it has no <link>",
-}
 
 # 1e-9 relative to the largest entry of the quantity; some thousand operations on numbers whose parts are up to 1e4
 # times the result leave 1e-12, so there is room for the order of operations and none for a mistake.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_pinocchio import ROBOTS
+from real_robots import ROBOTS
 
 from qddot.cli import main
 

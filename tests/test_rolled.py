@@ -145,10 +145,10 @@ def test_kernels_of_both_forms(name, dtype):
     arrays = [x.astype(dtype) for x in inputs_of(robot.model, name, count=21)]
     needs = needs_of(robot.model, name)
     plain = robot.kernel(name, form="unrolled", dtype=dtype, **needs)
-    kernels = [robot.kernel(name, form="rolled", dtype=dtype, lanes=lanes, **needs) for lanes in (None, 1)]
+    kernels = [robot.kernel(name, form="rolled", dtype=dtype, lanes=lanes, **needs) for lanes in (None, 1, 2, 4)]
     results = [k(*arrays) for k in kernels]
     assert all(k.info.form == "rolled" for k in kernels)
-    assert np.array_equal(*results)
+    assert all(np.array_equal(results[0], other) for other in results[1:])
     assert np.array_equal(results[0][3], kernels[0](*(x[3] for x in arrays)))
     expected = plain(*arrays)
     tolerance = {"float64": SOLVED, "float32": 2e-2}[dtype]  # single precision times a condition of some thousands

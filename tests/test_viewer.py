@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from real_robots import ROBOTS
 from rollouts import rollout
-from test_pinocchio import ROBOTS
 
 import qddot
 from qddot.cli import main

@@ -37,7 +37,11 @@ _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of 
 
 @dataclass(frozen=True)
 class Info:
-    """What a kernel is: its operations by kind, how it was made and why so, how large it is, which parameters it takes."""
+    """What a kernel is: its operations by kind, how it was made and why so, how large it is, which parameters it takes.
+
+    `fused` is False on processors without multiply-add instructions: products and sums are rounded apart there, and the
+    last bits differ from those of other machines (docs/machines.md).
+    """
 
     function: str
     method: str
@@ -51,6 +55,7 @@ class Info:
     cached: bool
     free: tuple[str, ...] = ()
     why: str = ""
+    fused: bool = True
 
 
 class Kernel:

@@ -21,6 +21,7 @@ from qddot.compiler.program import Program
 from qddot.compiler.rolled import Rolled
 from qddot.compiler.rows import Shape
 from qddot.compiler.sincos import number
+from qddot.compiler.target import Target
 from qddot.compiler.tiles import cut_into_tiles
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
@@ -48,6 +49,7 @@ class Core:
     together: int = 1  # angles whose sines and cosines are computed at once
     stream: bool = False  # whether long results are written past the caches
     rows: dict[int, range] = field(default_factory=dict)  # inputs that come in rows: what numbers of all inputs they are
+    fma: bool = True  # whether the processor has multiply-adds; products and sums are rounded apart otherwise
 
     def __post_init__(self) -> None:
         self.T = "double" if self.dtype == "float64" else "float"
@@ -170,7 +172,7 @@ class Core:
             if _FUSED_SIGNS[op][1]:
                 lines.append(f"  %v{n}.c = fneg {V} {c}")
                 c = f"%v{n}.c"
-            return [*lines, f"  %v{n} = call {V} @llvm.fma.{self.suffix}({V} {a}, {V} {b}, {V} {c})"]
+            return [*lines, *sincos.multiply_add(f"%v{n}", V, self.suffix, a, b, c, self.fma)]
         if op == "sqrt":
             return [f"  %v{n} = call {V} @llvm.sqrt.{self.suffix}({V} {args[0]})"]
         if op == "less":
@@ -295,9 +297,8 @@ def render(
     inputs: list[Shape],
     outputs: list[Shape],
     lanes: int,
-    dtype: str = "float64",
-    x86: bool = True,
-    avx512: bool = False,
+    dtype: str,
+    target: Target,
     parameters: int = 0,
 ) -> str:
     """A module with `@loop`, the function that NumPy calls for a generalized ufunc of these core shapes.
@@ -311,13 +312,14 @@ def render(
     waves = set()  # numbers of angles whose sines and cosines are computed together
     text: list[str] = []
     work, places, zero, ring = 0, None, None, None
-    stream = avx512 and lanes == 8 and T == "double"
+    stream = target.avx512 and lanes == 8 and T == "double"
     if isinstance(program, Rolled):
         text.append(llvm_rolled.data(program, T))
     rows = wide_parameters(program, inputs, parameters) if isinstance(program, Program) and stream and alone else {}
     cores: list[tuple[int, dict[int, range]]] = [*((width, {}) for width in widths), *([(lanes, rows)] if rows else [])]
     for width, taken in cores:
-        core = Core(program, width, dtype, lines_ahead(inputs, width, T), stream=stream and width > 1, rows=taken)
+        ahead = lines_ahead(inputs, width, T)
+        core = Core(program, width, dtype, ahead, stream=stream and width > 1, rows=taken, fma=target.fma)
         core.render()
         if width > 1 and isinstance(program, Program):
             places, zero, ring = core.places, core.zero, core.ring
@@ -326,12 +328,14 @@ def render(
         text += core.functions
     busy = isinstance(program, Program) and len(program.nodes()) > BUSY * len(program.outputs)
     stream = stream and (places is not None or ring is not None)
-    text.append(numpy_loop(inputs, outputs, lanes, T, work, x86, places, zero, stream, ring, alone, busy, list(rows)))
+    text.append(
+        numpy_loop(inputs, outputs, lanes, T, work, target.arch, places, zero, stream, ring, alone, busy, list(rows))
+    )
     if alone and call.has_call(inputs, outputs[0], work, 8 if T == "double" else 4):
         text.append(call.render(inputs, outputs[0], work, T))
     text += [sincos.arctan2(width, T if width == 1 else f"<{width} x {T}>", T) for width in widths]
     for width in sorted(waves):
-        text.append(sincos.define(width))
+        text.append(sincos.define(width, target.fma))
         if T == "float":
             text.append(sincos.single(width))
     wide = (waves | set(widths)) - {1}

@@ -13,6 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.rows import Shape, copy_function, shared_rows_function, streamed_rows_function, transpose_function
+from qddot.compiler.target import ARM, X86
 from qddot.compiler.tiles import BEGIN_ROWS, CONTEXT, END_ROWS, ByTiles, Ring
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
@@ -37,7 +38,7 @@ def numpy_loop(
     lanes: int,
     T: str,
     work: int,
-    x86: bool,
+    arch: str,
     places: list[int] | None = None,
     zero: int | None = None,
     stream: bool = False,
@@ -57,7 +58,7 @@ def numpy_loop(
     memory: then they are not transposed, and `@core{lanes}r` takes them in rows.
     """
     size = 8 if T == "double" else 4
-    text = [_DECLARATIONS, _X86 if x86 else "", _AVX512 if stream else ""]
+    text = [_DECLARATIONS, _X86 if arch == X86 else "", _AVX512 if stream else ""]
     for i, shape in enumerate(inputs):
         text.append(copy_function(f"read{i}", shape, T, into_rows=False))
         if lanes == 8 and T == "double":
@@ -82,7 +83,7 @@ def numpy_loop(
             text.append(copy_function(f"write_plain{i}", shape, T, into_rows=True, places=places, plain=True))
     columns = ring.columns if ring is not None else sum(map(prod, outputs)) if places is None else 1 + max(places)
     text += [_copy(T), _fetch("columns", 0), _fetch("rows", 1)]
-    text.append(_loop(inputs, outputs, lanes, T, size, work, x86, columns, stream, ring, alone, busy, rows))
+    text.append(_loop(inputs, outputs, lanes, T, size, work, arch, columns, stream, ring, alone, busy, rows))
     return "\n".join(text)
 
 
@@ -105,8 +106,14 @@ declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
 # ---- the loop --------------------------------------------------------------------------------------------------------
 
 # NumPy warns of what the floating-point flags say after a loop; what is not finite we report ourselves, by sample
-_SAVE_FLAGS = ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)")
-_RESTORE_FLAGS = ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",)
+_SAVE_FLAGS = {
+    X86: ("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)"),
+    ARM: ('  %flags = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',),
+}
+_RESTORE_FLAGS = {
+    X86: ("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",),
+    ARM: ('  call void asm sideeffect "msr fpsr, $0", "r,~{memory}"(i64 %flags)',),
+}
 
 _Copies = Callable[..., tuple[list[str], list[str]]]
 
@@ -118,7 +125,7 @@ def _loop(
     T: str,
     size: int,
     work: int,
-    x86: bool,
+    arch: str,
     columns: int,
     stream: bool,
     ring: Ring | None,
@@ -201,7 +208,7 @@ def _loop(
     n_columns = max(n_out, columns * lanes)
     take, give_back = _scratch(n_in * lanes * size, n_columns * size, work * size, ring.size * 64 if ring else 0)
     context = (f"  %lines = alloca [{CONTEXT} x i8], align 64",) if ring else ()
-    lines = ["start:", *(_SAVE_FLAGS if x86 else ()), *context, *take, "entry:", *head]
+    lines = ["start:", *_SAVE_FLAGS.get(arch, ()), *context, *take, "entry:", *head]
     by_tiles = ByTiles(ring.size, len(inputs), strides[-1]) if ring else None
     if lanes > 1:
         lines += _blocks(inputs, outputs, lanes, T, flag, copies, stream, by_tiles, rows)
@@ -218,7 +225,7 @@ def _loop(
         *give_back,
         "  br label %finish",
         "finish:",
-        *(_RESTORE_FLAGS if x86 else ()),
+        *_RESTORE_FLAGS.get(arch, ()),
         "  ret void",
     ]
     return "define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {\n" + "\n".join(lines) + "\n}\n"

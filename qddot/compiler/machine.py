@@ -2,53 +2,25 @@
 
 Only compiling needs LLVM. Object code from the cache is loaded by a few lines of our own where its format is known
 (ELF on x86-64), so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's loader does it.
+The environment variable QDDOT_LOADER chooses one (docs/machines.md).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import mmap
+import os
 import platform
 import struct
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
+from qddot.compiler.target import HOST, X86, Target, architecture, host, native
+from qddot.errors import InputError
+
 _lock = threading.Lock()
-
-
-@functools.cache
-def cpu() -> str:
-    """What decides which code may run here: architecture, system, and the features of the processor."""
-    flags = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        wanted = ("flags", "Features", "model name", "CPU part")
-        lines = dict(line.split("\t", 1) for line in info.read_text().splitlines() if line.startswith(wanted))
-        flags = repr(sorted(lines.items()))
-    return f"{sys.platform} {platform.machine()} {hashlib.sha256(flags.encode()).hexdigest()}"
-
-
-def is_x86() -> bool:
-    """Whether this is a 64-bit x86 processor."""
-    return platform.machine() in ("x86_64", "AMD64")
-
-
-@functools.cache
-def lanes(dtype: str) -> int:
-    """How many numbers one instruction takes."""
-    bits = 512 if has_avx512() else 256 if is_x86() and _llvm().get_host_cpu_features().get("avx2") else 128
-    return bits // (64 if dtype == "float64" else 32)
-
-
-@functools.cache
-def has_avx512() -> bool:
-    """Whether this processor has instructions on 512 bits."""
-    features = _llvm().get_host_cpu_features() if is_x86() else {}
-    return bool(features.get("avx512f") and features.get("avx512dq"))
 
 
 @functools.cache
@@ -57,29 +29,36 @@ def _llvm() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     return llvm
 
 
-@functools.cache
-def _target_machine() -> Any:
+def _target_machine(target: Target) -> Any:
+    """LLVM's description of a processor. An engine takes possession of the one it is given: each must have its own."""
     llvm = _llvm()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+    # LLVM's loader cannot do with Windows' own object format: constants there are symbols that it does not find.
+    triple = llvm.get_process_triple() + ("-elf" if sys.platform == "win32" else "")
+    native = target.cpu == HOST
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name() if native else target.cpu,
+        features=llvm.get_host_cpu_features().flatten() if native else "",
         opt=2,
         reloc="pic",
         codemodel="small",
     )
 
 
-def compile_object(text: str) -> bytes:
+_emitting = functools.cache(_target_machine)  # for compiling only: it is given to no engine
+
+
+def compile_object(text: str, target: Target | None = None) -> bytes:
     """Object code of an LLVM module. The module is verified first: one that is not sound would end the process."""
     llvm = _llvm()
     with _lock:  # one LLVM context for all threads
+        machine = _emitting(host() if target is None else target)
         module = llvm.parse_assembly(text)
+        module.triple = machine.triple
         module.verify()
-        machine = _target_machine()
         options = llvm.create_pipeline_tuning_options(speed_level=0)
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
@@ -91,7 +70,7 @@ class Code:
     """Executable memory with the function `loop` in it, and `call` in most. It goes when the object goes."""
 
     def __init__(self, data: bytes) -> None:
-        if sys.platform == "linux" and is_x86():
+        if loader() == "own":
             self._memory = _Image(data)
             functions = self._memory.functions
             self.address, self.call = functions["loop"], functions.get("call")
@@ -101,10 +80,28 @@ class Code:
             self.call = self._engine.get_function_address("call") or None
 
 
+def loader() -> str:
+    """Who brings object code into memory, "own" or "llvm": the environment variable QDDOT_LOADER, else own where it can."""
+    here = sys.platform == "linux" and architecture() == X86
+    wanted = os.environ.get("QDDOT_LOADER") or ("own" if here else "llvm")
+    if wanted not in ("own", "llvm"):
+        raise InputError(f"QDDOT_LOADER={wanted!r} is not known; take 'own' or 'llvm', or leave it empty")
+    if wanted == "own" and not here:
+        system = f"{sys.platform} on {platform.machine()}"
+        raise InputError(f"QDDOT_LOADER='own' works on x86-64 Linux only, and this is {system}; take 'llvm'")
+    return wanted
+
+
 def _loaded_by_llvm(data: bytes) -> Any:
+    """An engine with the code in it, which goes with the engine.
+
+    Engines go whenever Python drops them, on any thread, and must not wait for `_lock`: the one who holds it may be the
+    one whose garbage is collected. They need not, for llvmlite has a lock of its own, a reentrant one, around every call.
+    """
     llvm = _llvm()
     with _lock:
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+        # llvmlite's memory manager puts all sections side by side; LLVM's may put them too far apart for 32-bit references
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(native()), use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
     return engine

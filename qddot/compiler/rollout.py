@@ -78,8 +78,8 @@ class Layout(NamedTuple):
 class _Part:
     """One program of a step in its own functions, with the columns of a block before and after it."""
 
-    def __init__(self, tag: str, program: Program, lanes: int) -> None:
-        self.core = Core(program, lanes, "float64")
+    def __init__(self, tag: str, program: Program, lanes: int, fma: bool) -> None:
+        self.core = Core(program, lanes, "float64", fma=fma)
         self.core.render()
         self.tag, self.lanes = tag, lanes
         self.before, self.after = program.n_inputs, self.core.columns
@@ -91,12 +91,12 @@ class _Part:
         return [re.sub(names, tagged, x) for x in self.core.functions]
 
 
-def render(step: Step, layout: Layout) -> tuple[str, Layout]:
-    """A module with `@loop`, and the layout with what only the code knows."""
+def render(step: Step, layout: Layout, fma: bool) -> tuple[str, Layout]:
+    """A module with `@loop`, and the layout with what only the code knows. Without `fma` all is rounded apart."""
     lanes = layout.lanes
-    functions = [_Part(f"f{k}", p, lanes) for k, p in enumerate(step.functions)]
-    arguments = [_Part(f"a{k}", c.arguments, lanes) for k, c in enumerate(step.calls)]
-    last = _Part("last", step.last, lanes)
+    functions = [_Part(f"f{k}", p, lanes, fma) for k, p in enumerate(step.functions)]
+    arguments = [_Part(f"a{k}", c.arguments, lanes, fma) for k, c in enumerate(step.calls)]
+    last = _Part("last", step.last, lanes, fma)
     parts = [*functions, *arguments, last]
     # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
     columns = [
@@ -110,14 +110,14 @@ def render(step: Step, layout: Layout) -> tuple[str, Layout]:
     layout = layout._replace(scratch=max(64, sum(sizes)))
     widths = {lanes, *(p.core.together for p in parts)}
     text = [
-        *map(sincos.define, sorted(widths)),
+        *(sincos.define(width, fma) for width in sorted(widths)),
         sincos.arctan2(lanes, last.core.V, "double"),
         *(line for p in parts for line in p.text()),
         _rows("take", lanes, into_rows=False),
         _rows("give", lanes, into_rows=True),
         *_each_step(layout),
         *_moves(step, layout, functions, arguments, last),
-        _loop(layout, sizes, [c.function for c in step.calls]),
+        _loop(layout, sizes, [c.function for c in step.calls], fma),
         *_declarations(widths),
     ]
     return "\n".join(text), layout
@@ -268,7 +268,7 @@ def _memory(sizes: list[int]) -> list[str]:
     return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
 
 
-def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
+def _loop(layout: Layout, sizes: list[int], calls: list[int], fma: bool) -> str:
     """Blocks one after another, each through all its steps."""
     n, held, parameters, _, lanes, _ = layout
     samples = "i64 %first, i64 %last"
@@ -294,7 +294,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
             f"  call void @take(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @take(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, lanes, calls),
+            *_one_step(n, samples, lanes, calls, fma),
             "block_done:",
             f"  call void @give(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %b1 = add i64 %b, 1",
@@ -307,7 +307,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int]) -> str:
     )
 
 
-def _one_step(n: int, samples: str, lanes: int, calls: list[int]) -> list[str]:
+def _one_step(n: int, samples: str, lanes: int, calls: list[int], fma: bool) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
     return [
         "step:",
@@ -315,7 +315,7 @@ def _one_step(n: int, samples: str, lanes: int, calls: list[int]) -> list[str]:
         "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
         "  %number = add i64 %n2, %k",
         "  %number.x = uitofp i64 %number to double",
-        "  %t = call double @llvm.fma.f64(double %number.x, double %dt, double %t0)",
+        *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", fma),
         "  store double %t, ptr %a5",
         f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
         "  %held.o = mul i64 %k, %s5",

@@ -47,8 +47,18 @@ def integers(x: int, lanes: int) -> str:
     return str(x) if lanes == 1 else f"splat (i64 {x})"
 
 
-def define(lanes: int) -> str:
-    """`@sincos(x, env)` on doubles: returns {sin, cos}."""
+def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: bool) -> list[str]:
+    """Lines for out = a·b + c on values of type V: rounded once, or, where there is no such instruction, twice.
+
+    (LLVM would call the C library's `fma` there, number by number.)
+    """
+    if fma:
+        return [f"  {out} = call {V} @llvm.fma.{suffix}({V} {a}, {V} {b}, {V} {c})"]
+    return [f"  {out}.ab = fmul {V} {a}, {b}", f"  {out} = fadd {V} {out}.ab, {c}"]
+
+
+def define(lanes: int, fused: bool = True) -> str:
+    """`@sincos(x, env)` on doubles: returns {sin, cos}. The reduction is exact without multiply-adds too."""
     V = "double" if lanes == 1 else f"<{lanes} x double>"
     I = "i64" if lanes == 1 else f"<{lanes} x i64>"
     B = "i1" if lanes == 1 else f"<{lanes} x i1>"
@@ -59,7 +69,7 @@ def define(lanes: int) -> str:
         return splat(x, lanes)
 
     def fma(out: str, a: str, b: str, d: str) -> None:
-        lines.append(f"  %{out} = call {V} @llvm.fma.{suffix}({V} {a}, {V} {b}, {V} {d})")
+        lines.extend(multiply_add(f"%{out}", V, suffix, a, b, d, fused))
 
     def polynomial(name: str, coefficients: tuple[float, ...]) -> str:
         last = c(coefficients[-1])

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot import functions, parameters
-from qddot.compiler import machine
 from qddot.compiler.kernel import Kernel
 from qddot.compiler.rollout import Layout, Step
+from qddot.compiler.target import host
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.model import Model
@@ -165,7 +165,7 @@ class Rollout:
     def _compiled(
         self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
     ) -> Array:
-        loop = self._loop(starting, 1 if len(state) == 1 else machine.lanes("float64"))
+        loop = self._loop(starting, 1 if len(state) == 1 else host().lanes("float64"))
         times = (self.dt, self.t0)
         return loop(state, held, values, times=times, first=first, steps=steps, every=every, records=records)
 

@@ -18,6 +18,7 @@ from qddot.compiler import machine
 from qddot.compiler.cache import default_cache
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.machine import Code
+from qddot.compiler.target import host
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import KernelTooLargeError
 from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _pack, _source, _unpack
@@ -120,8 +121,9 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     if stored is None:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
-            text, layout = rollout.render(step, layout)
-            stored = {"scratch": layout.scratch}, machine.compile_object(text)
+            target = host()
+            text, layout = rollout.render(step, layout, target.fma)
+            stored = {"scratch": layout.scratch}, machine.compile_object(text, target)
         default_cache().put(key, _pack(*stored))
     facts, data = stored
     loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
@@ -134,17 +136,18 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
 
     begin = time.perf_counter()
     program = program_of(what, run, [prod(s) for s in inputs])
-    lanes, count = machine.lanes("float64"), len(program.nodes())
+    target, count = host(), len(program.nodes())
+    lanes = target.lanes("float64")
     key = _key("kernel", [program], (what, names, inputs, output, lanes))
     if key in _kernels:
         return _kernels[key]
     data, cached = default_cache().get(key), True
     if data is None:
-        text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
-        data, cached = machine.compile_object(text), False
+        text = llvm.render(program, list(inputs), [output], lanes, "float64", target)
+        data, cached = machine.compile_object(text, target), False
         default_cache().put(key, data)
     seconds, ops = time.perf_counter() - begin, program.count()
-    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached)
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached, fused=target.fma)
     kernel: Kernel = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
     _keep(_kernels, key, kernel)
     return kernel
@@ -152,7 +155,7 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
 
 def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
     """Everything that the code depends on."""
-    digest = hashlib.sha256(repr((kind, shape, machine.cpu(), _source())).encode())
+    digest = hashlib.sha256(repr((kind, shape, host().identity, _source())).encode())
     for program in programs:
         graph = program.graph
         used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
