@@ -1,7 +1,9 @@
-"""Kernels compiled by the tests are kept in a folder of their own, shared by the workers of one machine."""
+"""Kernels compiled by the tests are kept in a folder with a key of their own, shared by the workers of one machine."""
 
 import os
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("QDDOT_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"qddot-test-cache-{os.getuid()}"))
+_FOLDER = Path(tempfile.gettempdir()) / f"qddot-test-cache-{os.getuid()}"
+os.environ.setdefault("QDDOT_CACHE_DIR", str(_FOLDER))
+os.environ.setdefault("QDDOT_CACHE_KEY", f"{_FOLDER}.key")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qddot.compiler.elf import Image
+from qddot.errors import ObjectError
 
 _lock = threading.Lock()
 
@@ -94,6 +95,8 @@ class Code:
         if sys.platform == "linux" and is_x86():
             self._memory = Image(data)
             functions = self._memory.functions
+            if "loop" not in functions:
+                raise ObjectError("it has no function 'loop'")
             self.address, self.call = functions["loop"], functions.get("call")
         else:
             self._engine = _loaded_by_llvm(data)

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot.compiler import machine
-from qddot.compiler.cache import default_cache
+from qddot.compiler import machine, stored
 from qddot.compiler.kernel import Info, Kernel, Shape
-from qddot.compiler.machine import Code
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import KernelTooLargeError
-from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _pack, _source, _unpack
+from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _source
 
 if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
     from qddot.compiler.expr import Graph
@@ -116,15 +114,15 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
     if key in _loops:
         return _loops[key]
-    stored = _unpack(default_cache().get(key))
-    if stored is None:
+    fields: stored.Fields = {"scratch": stored.count}
+    found = stored.find(key, fields)
+    if found is None:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
             text, layout = rollout.render(step, layout)
-            stored = {"scratch": layout.scratch}, machine.compile_object(text)
-        default_cache().put(key, _pack(*stored))
-    facts, data = stored
-    loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
+            data = machine.compile_object(text)
+        found = stored.store(key, {"scratch": layout.scratch}, data, fields)
+    loop: TimeLoop = _keep(_loops, key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
     return loop
 
 
@@ -138,14 +136,14 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     key = _key("kernel", [program], (what, names, inputs, output, lanes))
     if key in _kernels:
         return _kernels[key]
-    data, cached = default_cache().get(key), True
-    if data is None:
+    found = stored.find(key, {})
+    cached = found is not None
+    if found is None:
         text = llvm.render(program, list(inputs), [output], lanes, "float64", machine.is_x86(), machine.has_avx512())
-        data, cached = machine.compile_object(text), False
-        default_cache().put(key, data)
+        found = stored.store(key, {}, machine.compile_object(text), {})
     seconds, ops = time.perf_counter() - begin, program.count()
-    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached)
-    kernel: Kernel = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(found.data), seconds, cached)
+    kernel: Kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
     _keep(_kernels, key, kernel)
     return kernel
 
