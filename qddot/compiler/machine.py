@@ -115,13 +115,15 @@ def _loaded_by_llvm(data: bytes) -> Any:
 
 @functools.cache
 def library_functions() -> Any:
-    """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and a place to say that
-    the heap had nothing left.
+    """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and what raises
+    MemoryError: PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
     """
     from ctypes.util import find_library
 
     name = find_library("m") if sys.platform != "win32" else "msvcrt"
     library = ctypes.CDLL(name)
     pointers = [ctypes.cast(getattr(library, f), ctypes.c_void_p).value for f in ("sin", "cos", "atan2")]
-    heap = [ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value for f in ("PyMem_RawMalloc", "PyMem_RawFree")]
-    return (ctypes.c_void_p * 6)(*pointers, *heap, 0)
+    heap = ("PyMem_RawMalloc", "PyMem_RawFree")
+    no_memory = ("PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
+    pointers += [ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value for f in (*heap, *no_memory)]
+    return (ctypes.c_void_p * 8)(*pointers)
