@@ -205,8 +205,8 @@ class _Batches:
             raise InputError(f"{name}: out is of type {type(out).__name__}; it must be a NumPy array")
         if out.shape != shape:
             raise InputError(f"{name}: out has shape {out.shape}; it must be {shape}")
-        if not np.can_cast(self.dtype, out.dtype, "same_kind"):
-            raise InputError(f"{name}: out holds {out.dtype}, which cannot take results of {self.dtype}")
+        if out.dtype.kind != "f":
+            raise InputError(f"{name}: out holds {out.dtype}; it must hold floating-point numbers, as {self.dtype}")
         if not out.flags.writeable:
             raise InputError(f"{name}: out is read-only")
         if _overlaps_itself(out):

@@ -11,25 +11,28 @@ import functools
 import hashlib
 import platform
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 from qddot.compiler.elf import Image
+from qddot.compiler.forks import guarded_lock
 from qddot.errors import ObjectError
 
-_lock = threading.Lock()
+_lock = guarded_lock()
+_system_lock = guarded_lock()  # for what is asked of the system: compiling, which may take long, has the other one
 
 
 @functools.cache
 def cpu() -> str:
     """What decides which code may run here: architecture, system, and the features of the processor."""
-    flags = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
         wanted = ("flags", "Features", "model name", "CPU part")
         lines = dict(line.split("\t", 1) for line in info.read_text().splitlines() if line.startswith(wanted))
         flags = repr(sorted(lines.items()))
+    else:
+        with _system_lock:  # it holds a lock of its own in Python 3.11
+            flags = platform.processor()
     return f"{sys.platform} {platform.machine()} {hashlib.sha256(flags.encode()).hexdigest()}"
 
 
@@ -54,11 +57,12 @@ def has_avx512() -> bool:
 
 @functools.cache
 def _llvm() -> Any:
-    import llvmlite.binding as llvm
+    with _lock:
+        import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        return llvm
 
 
 @functools.cache
@@ -113,17 +117,24 @@ def _loaded_by_llvm(data: bytes) -> Any:
     return engine
 
 
-@functools.cache
+_library: Any = None
+
+
 def library_functions() -> Any:
     """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and what raises
     MemoryError: PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
-    """
-    from ctypes.util import find_library
 
-    name = find_library("m") if sys.platform != "win32" else "msvcrt"
-    library = ctypes.CDLL(name)
-    pointers = [ctypes.cast(getattr(library, f), ctypes.c_void_p).value for f in ("sin", "cos", "atan2")]
-    heap = ("PyMem_RawMalloc", "PyMem_RawFree")
-    no_memory = ("PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
-    pointers += [ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value for f in (*heap, *no_memory)]
-    return (ctypes.c_void_p * 8)(*pointers)
+    There is one for ever: kernels have its address.
+    """
+    global _library
+    with _system_lock:
+        if _library is None:
+            from ctypes.util import find_library
+
+            name = find_library("m") if sys.platform != "win32" else "msvcrt"
+            library = ctypes.CDLL(name)
+            of_python = ("PyMem_RawMalloc", "PyMem_RawFree", "PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
+            functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
+            functions += [getattr(ctypes.pythonapi, f) for f in of_python]
+            _library = (ctypes.c_void_p * 8)(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+        return _library

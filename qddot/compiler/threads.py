@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from qddot.compiler.forks import guarded_lock
 from qddot.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ def _affinity() -> int:
 _threads = _affinity()
 _executor: ThreadPoolExecutor | None = None
 _executor_owner = (0, 0)
-_executor_lock = threading.Lock()
+_executor_lock = guarded_lock()
 
 
 def set_num_threads(count: int | None) -> None:
     """How many threads a large batch may use; None for as many as there are processors for this process."""
     global _threads
-    if count is not None and (not isinstance(count, int) or count < 1):
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
         raise InputError(f"the number of threads is {count!r}; give a whole number of one or more, or None")
     _threads = _affinity() if count is None else count
 
@@ -98,10 +99,10 @@ def in_parallel(part: Callable[[int, int], None], edges: Sequence[int]) -> None:
 
 def _pool() -> ThreadPoolExecutor:
     """One pool for all kernels of a process; a forked child makes its own."""
-    from concurrent.futures import ThreadPoolExecutor
-
     global _executor, _executor_owner
     with _executor_lock:
+        from concurrent.futures import ThreadPoolExecutor
+
         wanted = (os.getpid(), _threads)
         if _executor is None or _executor_owner != wanted:
             _executor, _executor_owner = ThreadPoolExecutor(max_workers=_threads), wanted

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot.compiler import machine, stored
+from qddot.compiler.forks import guarded_lock
 from qddot.compiler.kernel import Info, Kernel, Shape
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import KernelTooLargeError
@@ -28,16 +29,30 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
 Run = Callable[..., Any]
 
 KEPT = 64  # pieces of compiled code in memory; older ones may still be on disk
-_loops: dict[str, TimeLoop] = {}
-_kernels: dict[str, Kernel] = {}
 
 
-def _keep(kept: dict[str, Any], key: str, code: Any) -> Any:
-    """Remembers the newest: a law whose numbers change from call to call would fill the memory otherwise."""
-    while len(kept) >= KEPT:
-        del kept[next(iter(kept))]
-    kept[key] = code
-    return code
+class _Newest:
+    """The newest pieces of code by their keys: a law whose numbers change from call to call would fill the memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+        self._lock = guarded_lock()
+
+    def get(self, key: str) -> Any:
+        """The code, or None."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: str, code: Any) -> Any:
+        """Remembers code, and returns it; if another thread was faster with the same, that one's."""
+        with self._lock:
+            code = self._kept.setdefault(key, code)
+            while len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+            return code
+
+
+_loops, _kernels = _Newest(), _Newest()
 
 
 def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
@@ -112,8 +127,8 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     from qddot.compiler import rollout
 
     key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
-    if key in _loops:
-        return _loops[key]
+    if (kept := _loops.get(key)) is not None:
+        return kept
     fields: stored.Fields = {"scratch": stored.count}
     found = stored.find(key, fields)
     if found is None:
@@ -122,8 +137,7 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
             text, layout = rollout.render(step, layout)
             data = machine.compile_object(text)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
-    loop: TimeLoop = _keep(_loops, key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
-    return loop
+    return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
 
 
 def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
@@ -134,8 +148,8 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     program = program_of(what, run, [prod(s) for s in inputs])
     lanes, count = machine.lanes("float64"), len(program.nodes())
     key = _key("kernel", [program], (what, names, inputs, output, lanes))
-    if key in _kernels:
-        return _kernels[key]
+    if (kept := _kernels.get(key)) is not None:
+        return kept
     found = stored.find(key, {})
     cached = found is not None
     if found is None:
@@ -143,9 +157,8 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
         found = stored.store(key, {}, machine.compile_object(text), {})
     seconds, ops = time.perf_counter() - begin, program.count()
     info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(found.data), seconds, cached)
-    kernel: Kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
-    _keep(_kernels, key, kernel)
-    return kernel
+    kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
+    return _kernels.keep(key, kernel)
 
 
 def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
