@@ -162,9 +162,9 @@ compiled(2)
     assert out == "0\n"
 
 
-@pytest.mark.parametrize("module", ["qddot.rolling", "llvmlite.binding"])
+@pytest.mark.parametrize("module", ["qddot.rolling", "llvmlite.binding", "numpy.random"])
 def test_a_child_forked_while_a_module_is_imported_imports_it(module):
-    """Tracing, rendering and LLVM are imported when something is compiled first; a thread may be at it."""
+    """Much is imported when it is first used, parts of NumPy too; a thread may be at it."""
     out = run(f"""
 import importlib.abc
 importing, go_on = threading.Event(), threading.Event()

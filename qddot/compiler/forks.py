@@ -17,6 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+# Packages of which parts are imported when they are first used. Others are not waited for: a module may run for ever.
+_IMPORTED_LATE = {"qddot", "llvmlite", "numpy", "scipy", "mujoco"}
+
 _guarded: list[Any] = []
 _held: list[Callable[[], Any]] = []  # what gives back the locks that the fork has; used by the thread that has them all
 
@@ -56,7 +59,7 @@ def _hold(lock: Any) -> None:
 def _imports_under_way() -> set[str]:
     """Modules that a thread is importing: in the child, importing them would wait for that thread for ever."""
     locked = list(getattr(_frozen_importlib, "_module_locks", ()))
-    return {name for name in locked if name.split(".", 1)[0] in ("qddot", "llvmlite")}
+    return {name for name in locked if name.split(".", 1)[0] in _IMPORTED_LATE}
 
 
 def _after() -> None:
