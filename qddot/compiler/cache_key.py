@@ -83,12 +83,11 @@ def _make(path: Path) -> None:
             os.fsync(file.fileno())  # a key that a power failure tears would make all of the cache useless
         try:
             os.link(temporary, path)  # unlike a renaming, this never replaces a file
-        except FileExistsError:
-            pass
-        except FileNotFoundError:  # swept away by the process that was faster
+        except (FileExistsError, FileNotFoundError):  # another process was faster, and swept our file away
             pass
         except OSError:  # a file system without links: of two processes at once, the later one's key stays
-            os.rename(temporary, path)
+            with suppress(FileNotFoundError):
+                os.rename(temporary, path)
     finally:
         with suppress(OSError):
             for name in os.listdir(path.parent):  # ours, and what killed processes left

@@ -116,7 +116,7 @@ class _Batches:
         """The result for one state or a batch."""
         try:
             if others or len(args) != len(self.inputs):
-                raise TypeError(f"{', '.join(others)}: unknown")
+                raise TypeError
             if self._single:
                 args = tuple(map(_real, args))
             if out is not None:
