@@ -111,17 +111,19 @@ class _Batches:
         self.one_thread = _WORTH_A_THREAD // self.operations  # numbers in the first input that are not worth a second one
         self.dtype = np.dtype(info.dtype)
         self._single = info.dtype == "float32"
+        self._count, self._axes = len(inputs), len(output) - len(inputs[0])
+        self._sizes = prod(inputs[0]), prod(output)
 
     def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
         try:
-            if others or len(args) != len(self.inputs):
+            if others or len(args) != self._count:
                 raise TypeError
             if self._single:
                 args = tuple(map(_real, args))
-            if out is not None:
-                out = self._checked(out, args)
             first = args[0]
+            if out is not None and not self._is_usual(out, first):
+                out = self._checked(out, args)
             if type(first) is np.ndarray and first.size > self.one_thread and get_num_threads() > 1:
                 return self._threaded(args, out)
             return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
@@ -133,18 +135,20 @@ class _Batches:
                 raise
             raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
 
+    def _is_usual(self, out: Any, first: Any) -> bool:
+        """Whether an array to write results into is what almost all are. A ufunc makes sure of the rest of its shape."""
+        return (
+            type(out) is type(first) is np.ndarray
+            and out.dtype is self.dtype
+            and out.ndim == first.ndim + self._axes
+            and out.size * self._sizes[0] == first.size * self._sizes[1]
+            and out.flags.c_contiguous
+        )
+
     def _checked(self, out: Any, args: tuple[Any, ...]) -> Any:
         """The array to write results into, if it has one place for each result; NumPy would broadcast to other shapes."""
         if type(out) is tuple and len(out) == 1:  # as NumPy's ufuncs take it
             out = out[0]
-        first = args[0]
-        if (  # what almost all are, found in less than a microsecond
-            type(out) is type(first) is np.ndarray
-            and out.dtype == self.dtype
-            and out.flags.c_contiguous
-            and out.shape == (*first.shape[: first.ndim - len(self.inputs[0])], *self.output)
-        ):
-            return out
         self._explain(args, out, {})
         return out
 
@@ -152,6 +156,8 @@ class _Batches:
         arrays = [np.asarray(x) for x in args]
         batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
         batch = np.broadcast_shapes(*batches)
+        if out is not None and out.shape != (*batch, *self.output):
+            raise ValueError(f"out has shape {out.shape}")
         count = prod(batch)
         parts = min(get_num_threads(), count, count * self.operations // _WORTH_A_THREAD)  # one state is not divided
         if parts < 2 or not all(_is_plain(x) for x in (*args, out)):
