@@ -1,7 +1,8 @@
 """qddot: a compiler for robot dynamics."""
 
 from qddot import joints
-from qddot.compiler.kernel import Kernel, get_num_threads, set_num_threads
+from qddot.compiler.kernel import Kernel
+from qddot.compiler.threads import get_num_threads, set_num_threads
 from qddot.errors import (
     FileError,
     Finding,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qddot.compiler.kernel import get_num_threads, set_num_threads
+from qddot.compiler.threads import get_num_threads, set_num_threads
 from qddot.functions import lookup
 from qddot.robot import Robot
 

@@ -20,7 +20,7 @@ def command(options: argparse.Namespace) -> int:
     cache = default_cache()
     removed = cache.clear() if options.clear else None
     report = _report(cache, removed)
-    failed = report["trouble"] is not None or (options.clear and report["entries"] > 0)
+    failed = report["trouble"] is not None or report["key_trouble"] is not None or (options.clear and report["entries"] > 0)
     if options.json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
     else:
@@ -38,6 +38,8 @@ def _report(cache: Cache, removed: int | None) -> dict[str, Any]:
         "oldest_use": _time(entries[0].last_used) if entries else None,
         "newest_use": _time(entries[-1].last_used) if entries else None,
         "trouble": cache.trouble(),
+        "key_file": None if cache.key_file is None else str(cache.key_file),
+        "key_trouble": cache.key_trouble(),
     }
     return report if removed is None else {**report, "removed": removed}
 
@@ -48,12 +50,14 @@ def _lines(report: dict[str, Any]) -> list[str]:
     lines = [f"folder   {report['folder']}"]
     if report["trouble"]:
         return [*lines, f"the folder {report['trouble']}, so it is not used", ADVICE]
+    if report["key_trouble"]:
+        return [*lines, f"{report['key_trouble']}, so nothing is stored", ADVICE]
     if "removed" in report:
         lines.append(f"removed  {report['removed']}")
     lines += [f"entries  {report['entries']}", f"size     {_bytes(report['bytes'])} of {_bytes(report['limit_bytes'])}"]
     if report["entries"]:
         lines.append(f"used     {report['oldest_use']} (oldest), {report['newest_use']} (newest)")
-    return lines
+    return [*lines, f"key      {report['key_file']}"]
 
 
 def _time(seconds: float) -> str:

@@ -27,7 +27,7 @@ from qddot import (
     view_command,
 )
 from qddot.check import Identity, identities
-from qddot.compiler.kernel import get_num_threads
+from qddot.compiler.threads import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
 from qddot.loading import PRINTED, load
 from qddot.robot import Robot

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from qddot import kernels
-from qddot.compiler.kernel import Kernel, get_num_threads, set_num_threads
+from qddot.compiler.kernel import Kernel
+from qddot.compiler.threads import get_num_threads, set_num_threads
 from qddot.errors import FormulationError
 from qddot.functions import FUNCTIONS, cheapest
 from qddot.robot import Robot

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from qddot import robots
 from qddot.check import Identity, identities
-from qddot.compiler.kernel import get_num_threads
+from qddot.compiler.threads import get_num_threads
 from qddot.errors import QddotError
 from qddot.loading import load
 from qddot.robot import Robot

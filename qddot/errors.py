@@ -52,6 +52,10 @@ class RecordingError(QddotError, OSError):
     """A recorded run that cannot be written or read. Says what of it is intact and how to go on."""
 
 
+class ObjectError(QddotError, ValueError):
+    """Object code that cannot be loaded: not whole, not for this machine, or with references that lead out of it."""
+
+
 class MissingExtraError(QddotError, ImportError):
     """A package that is not among qddot's own dependencies; says which extra brings it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qddot.compiler import machine
-from qddot.compiler.cache import default_cache
+from qddot.compiler import machine, stored
 from qddot.compiler.kernel import Info, Kernel, Shape
-from qddot.compiler.machine import Code
 from qddot.compiler.packing import Layout, layout_of, with_layout
 from qddot.compiler.target import host
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
@@ -29,6 +26,16 @@ MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
 _MOST_NUMBERS = 20_000  # of a result that takes some ten instructions each: more are not tried as straight-line code
 LONG = 80  # links above which code keeps its loops (docs/decisions/0007)
 _ALIKE = 4  # links of a kind, on average, that make it worth while
+_FACTS: stored.Fields = {
+    "method": stored.text,
+    "form": stored.text,
+    "sums": stored.flag,
+    "ops": stored.counts,
+    "instructions": stored.count,
+    "lanes": stored.count,
+    "fused": stored.flag,
+    "why": stored.text,
+}
 
 
 def build(
@@ -50,15 +57,15 @@ def build(
     needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
     key = _key(model, name, method, dtype, lanes, {**needs, "form": form, "packed": packed})
     inputs, output = input_shapes(model, function, free), function.output(model)
-    stored = _unpack(default_cache().get(key))
-    cached = stored is not None
-    if stored is None:
-        stored = _compile(model, name, method, dtype, lanes, form, needs, inputs, output, packed)
-        default_cache().put(key, _pack(*stored))
-    facts, data = stored
-    if sums := facts.pop("sums", False):
+    fields = {**_FACTS, "layout": Layout.from_json} if packed else _FACTS
+    found = stored.find(key, fields)
+    cached = found is not None
+    if found is None:
+        found = stored.store(key, *_compile(model, name, method, dtype, lanes, form, needs, inputs, output, packed), fields)
+    facts, data, code = found
+    layout = facts.pop("layout", None)
+    if sums := facts.pop("sums"):
         needs["sums"] = sums
-    layout = Layout.from_json(facts.pop("layout")) if packed else None
     info = Info(
         function=name,
         dtype=dtype,
@@ -71,7 +78,7 @@ def build(
     names = (*function.inputs, *free)
     told = explain_rolled if facts["form"] == "rolled" else explain
     shape = output if layout is None else (layout.size,)
-    return Kernel(Code(data), names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
+    return Kernel(code, names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
 
 
 def _compile(
@@ -122,7 +129,8 @@ def _chosen(
             if form == "auto" and model.n_links < _ALIKE * len(set(loops.kind)):
                 raise NotRollableError("too few of its links are alike")
             program = rolling.fused(loops)
-            facts = {"method": formulation, "form": "rolled", "ops": loops.count(), "instructions": program.instructions()}
+            facts = {"method": formulation, "form": "rolled", "sums": False, "ops": loops.count()}
+            facts["instructions"] = program.instructions()
             facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
             if form == "rolled" or not loops.repeats or loops.n_outputs > _MOST_NUMBERS:
                 return facts, program
@@ -177,7 +185,7 @@ class _Notice:
             print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
 
 
-# ---- the cache's keys and values ---------------------------------------------------------------------------------------
+# ---- the cache's keys -------------------------------------------------------------------------------------------------
 
 
 def _key(model: Model, name: str, method: str, dtype: str, lanes: int | None, needs: Mapping[str, Any]) -> str:
@@ -193,14 +201,3 @@ def _source() -> str:
     import llvmlite
 
     return hashlib.sha256(repr((stats, llvmlite.__version__, sys.version)).encode()).hexdigest()
-
-
-def _pack(facts: dict[str, Any], data: bytes) -> bytes:
-    return json.dumps(facts).encode() + b"\n" + data
-
-
-def _unpack(value: bytes | None) -> tuple[dict[str, Any], bytes] | None:
-    if value is None:
-        return None
-    head, _, data = value.partition(b"\n")
-    return json.loads(head), data

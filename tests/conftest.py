@@ -1,4 +1,4 @@
-"""Kernels compiled by the tests are kept in a folder of their own, shared by the workers of one machine."""
+"""Kernels compiled by the tests are kept in a folder with a key of their own, shared by the workers of one machine."""
 
 import os
 import tempfile
@@ -8,7 +8,9 @@ import pytest
 from targets import WAYS, restricted
 
 USER = os.getuid() if hasattr(os, "getuid") else "user"  # Windows has a folder for temporary files for each user
-os.environ.setdefault("QDDOT_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"qddot-test-cache-{USER}"))
+_FOLDER = Path(tempfile.gettempdir()) / f"qddot-test-cache-{USER}"
+os.environ.setdefault("QDDOT_CACHE_DIR", str(_FOLDER))
+os.environ.setdefault("QDDOT_CACHE_KEY", f"{_FOLDER}.key")
 
 _LANES = os.environ.get("QDDOT_TEST_LANES")
 

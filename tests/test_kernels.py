@@ -110,7 +110,7 @@ def test_every_method(name):
 
 def test_one_state_is_not_divided_among_threads(monkeypatch):
     """Of a kernel so long that a state alone would be worth several threads, as those of very long chains are."""
-    monkeypatch.setattr("qddot.compiler.kernel._threads", 2)
+    monkeypatch.setattr("qddot.compiler.threads._threads", 2)
     robot = qddot.load("double_pendulum")
     q, v = robot.random_state(0)
     expected = robot.inverse_dynamics(q, v, v)

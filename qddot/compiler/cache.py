@@ -2,14 +2,15 @@
 
 A key is the hex SHA-256 of everything that the code depends on (content, CPU features, versions) and is made by the
 caller; a value is bytes. What is read from here is run as machine code, so only files that this user alone can write
-are believed, and every entry proves that it is whole and belongs to its key. Trouble with the disk is never an error:
-the entry is absent, the caller compiles, and one warning per process says why.
+are believed, and every entry is authenticated: an HMAC-SHA256 with the user's secret key (`cache_key`) proves that this
+user stored it, whole, under this key. Trouble with the disk is never an error: the entry is absent, the caller compiles,
+and one warning per process says why.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
+import hmac
 import os
 import re
 import stat
@@ -22,26 +23,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from qddot.compiler import cache_key
+from qddot.compiler.cache_key import KeyUnusableError
+from qddot.compiler.own_files import CREATE, UnfitError, distrust, make_folder, opened, remove
 from qddot.errors import InputError, QddotWarning, message
 
 DEFAULT_LIMIT = 512 * 2**20
-ADVICE = "check the folder's owner, permissions and space, or name another in QDDOT_CACHE_DIR (empty: no caching)"
+ADVICE = (
+    "check owner, permissions and space, or name another folder in QDDOT_CACHE_DIR (empty: no caching) "
+    f"or another key file in {cache_key.VARIABLE}"
+)
 
-_VERSION = 1
+_FOLDER = "v1"  # old entries of another _VERSION are in it until newer ones need their room
+_VERSION = 2
 _MAGIC = b"qddotobj"
-_PREFIX = struct.Struct(">8sI64sQ")  # magic, version, key, length of the data; the digest follows, then the data
-_HEADER_SIZE = _PREFIX.size + hashlib.sha256().digest_size
+_PREFIX = struct.Struct(">8sI64sQ")  # magic, version, key, length of the data; then the secret's name, the HMAC, the data
+_NAME_SIZE, _TAG_SIZE = 8, 32
+_HEADER_SIZE = _PREFIX.size + _NAME_SIZE + _TAG_SIZE
 _KEY = re.compile("[0-9a-f]{64}")
 _ENTRY_NAME = re.compile(r"([0-9a-f]{64})\.obj")
 _TEMPORARY_NAME = re.compile(r"[0-9a-f]{64}-\d+-[0-9a-f]{16}\.tmp")
 _HOUR = 3600.0
 _EVICT_TO = 0.8  # of the limit: to stay just below it, every put would have to evict
 _LOOK_AFTER = 1 / 16  # of the limit: what this process writes before it looks what others have written
-
-# Without O_NONBLOCK, a FIFO in the place of an entry keeps its reader waiting for ever.
-_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_IS_LINK = (errno.ELOOP, errno.EMLINK)  # how O_NOFOLLOW says that it met a symbolic link (EMLINK: FreeBSD)
 
 _said = threading.Lock()  # taken by the one warning of this process and never given back
 
@@ -54,16 +58,13 @@ class Entry(NamedTuple):
     last_used: float
 
 
-class _UnfitError(Exception):
-    """A file in the place of an entry that must not be used. Says why where the user should know, else nothing."""
-
-
 class Cache:
     """A folder of entries. There is no lock: processes, threads and forks may share it as they like."""
 
-    def __init__(self, folder: Path | None = None, limit_bytes: int = DEFAULT_LIMIT) -> None:
-        """The entries in this folder, or in the default one; created at the first put."""
+    def __init__(self, folder: Path | None = None, limit_bytes: int = DEFAULT_LIMIT, key_file: Path | None = None) -> None:
+        """The entries in this folder, or in the default one; created at the first put, and so is the key file."""
         self.folder = default_folder() if folder is None else Path(folder)
+        self.key_file = cache_key.default_file() if key_file is None else Path(key_file)
         self.limit_bytes = limit_bytes
         self._room = 0  # bytes that may be written before the folder is looked through again, which takes a while
 
@@ -74,14 +75,14 @@ class Cache:
             return None
         path = self.folder / name
         try:
-            data, last_used = _read(path, key)
+            data, last_used = self._read(path, key)
         except FileNotFoundError:
             return None
-        except _UnfitError as unfit:
-            # If a good entry took its place this very moment, that one goes: it is compiled once more, no harm.
-            _remove(path)
-            if reason := str(unfit):
-                self._warn(f"{name} {reason}")
+        except UnfitError as unfit:
+            self.reject(key, str(unfit))
+            return None
+        except KeyUnusableError as error:
+            self._warn(str(error))
             return None
         except OSError as error:
             self._warn(f"{name} cannot be read: {error.strerror}")
@@ -104,10 +105,15 @@ class Cache:
             self._warn(f"a value of {len(data)} bytes is over the limit of {self.limit_bytes} for all together")
             return False
         try:
-            _make(self.folder)
+            make_folder(self.folder)
             if self._refuses():
                 return False
-            _write(self.folder / name, key, data)
+            secret = cache_key.secret(self.key_file, create=True)
+            assert secret is not None  # it was created
+            _write(self.folder / name, key, data, secret)
+        except KeyUnusableError as error:
+            self._warn(str(error))
+            return False
         except OSError as error:
             if self.get(key) == data:
                 return True  # Windows does not replace a file while it is read; the reader has what we wanted to store
@@ -117,6 +123,14 @@ class Cache:
         if self._room < 0:
             self._evict(keep=key)
         return True
+
+    def reject(self, key: str, reason: str = "") -> None:
+        """Removes an entry that must not be used, and says why where there is something that the user should know."""
+        if self.folder is not None:
+            # If a good entry took its place this very moment, that one goes: it is compiled once more, no harm.
+            remove(self.folder / _file_name(key))
+            if reason:
+                self._warn(f"{_file_name(key)} {reason}")
 
     def entries(self) -> list[Entry]:
         """What is stored, the least recently used first. Damaged entries count until somebody asks for them."""
@@ -130,8 +144,8 @@ class Cache:
         """Removes all entries and what interrupted writers left; returns the number of entries removed."""
         entries, leftovers = self._scan()
         for path in leftovers:
-            _remove(path)
-        return sum(_remove(self._path(entry)) for entry in entries)
+            remove(path)
+        return sum(remove(self._path(entry)) for entry in entries)
 
     def trouble(self) -> str | None:
         """Why the folder must not be used. None when it may, or when it is yet to be made.
@@ -151,7 +165,34 @@ class Cache:
             return "is a symbolic link"
         if not stat.S_ISDIR(status.st_mode):
             return "is not a folder"
-        return _distrust(status)
+        return distrust(status)
+
+    def key_trouble(self) -> str | None:
+        """Why there is no key that may be used. None when there is, or when it is yet to be made."""
+        try:
+            cache_key.secret(self.key_file, create=False)
+        except KeyUnusableError as error:
+            return str(error)
+        return None
+
+    def _read(self, path: Path, key: str) -> tuple[bytes, float]:
+        """The data of an entry and when it was last used."""
+        with opened(path) as (descriptor, status):
+            length = status.st_size - _HEADER_SIZE
+            if length < 0:
+                raise UnfitError
+            prefix = _PREFIX.pack(_MAGIC, _VERSION, key.encode(), length)
+            with open(descriptor, "rb", closefd=False) as file:
+                if file.read(_PREFIX.size) != prefix:
+                    raise UnfitError  # before the rest is read: junk may be large
+                name, tag = file.read(_NAME_SIZE), file.read(_TAG_SIZE)
+                secret = cache_key.secret(self.key_file, create=False)
+                if secret is None or name != _name(secret):
+                    raise UnfitError(f"was stored with another key than the one in {self.key_file}")
+                data = file.read()
+            if not hmac.compare_digest(tag, _tag(secret, prefix, data)):
+                raise UnfitError
+            return data, status.st_mtime
 
     def _refuses(self) -> bool:
         trouble = self.trouble()
@@ -197,43 +238,42 @@ class Cache:
     def _evict(self, keep: str) -> None:
         entries, leftovers = self._scan()
         for path in leftovers:
-            _remove(path)
+            remove(path)
         total = sum(entry.size for entry in entries)
         if total > self.limit_bytes:
             for entry in entries:
                 if total <= _EVICT_TO * self.limit_bytes:
                     break
-                if entry.key != keep and _remove(self._path(entry)):
+                if entry.key != keep and remove(self._path(entry)):
                     total -= entry.size
         self._room = min(self.limit_bytes - total, int(_LOOK_AFTER * self.limit_bytes))
 
 
-_caches: dict[Path | None, Cache] = {}
+_caches: dict[tuple[Path | None, Path | None], Cache] = {}
 
 
 def default_cache() -> Cache:
-    """The cache in the default folder: the same object as long as the environment names the same folder."""
-    folder = default_folder()
-    return _caches.setdefault(folder, Cache(folder))
+    """The cache in the default folder: the same object as long as the environment names the same folder and key file."""
+    place = default_folder(), cache_key.default_file()
+    return _caches.setdefault(place, Cache(place[0], key_file=place[1]))
 
 
 def default_folder() -> Path | None:
     """Where compiled code is kept: QDDOT_CACHE_DIR, else the platform's place for caches; None: caching is off."""
-    version = f"v{_VERSION}"
     named = os.environ.get("QDDOT_CACHE_DIR")
     if named == "":
         return None
     try:
         if named is not None:
-            return Path(named).expanduser().absolute() / version
+            return Path(named).expanduser().absolute() / _FOLDER
         if sys.platform == "win32":
             local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-            return Path(local) / "qddot" / "Cache" / version
+            return Path(local) / "qddot" / "Cache" / _FOLDER
         if sys.platform == "darwin":
-            return Path.home() / "Library" / "Caches" / "qddot" / version
+            return Path.home() / "Library" / "Caches" / "qddot" / _FOLDER
         caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
         # The convention asks to ignore a relative path, which would be another folder after each change of directory.
-        return (caches if caches.is_absolute() else Path.home() / ".cache") / "qddot" / version
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "qddot" / _FOLDER
     except (OSError, RuntimeError):  # no current directory, no home
         return None
 
@@ -244,85 +284,30 @@ def _file_name(key: str) -> str:
     return f"{key}.obj"
 
 
-def _distrust(status: os.stat_result) -> str | None:
-    """Why what has this status may hold somebody else's code, or None; Windows keeps the user's folders by itself."""
-    if not hasattr(os, "geteuid"):
-        return None
-    if status.st_uid != os.geteuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by other users"
-    return None
+def _name(secret: bytes) -> bytes:
+    """Tells which secret an entry was stored with. Nothing is believed because of it: it is there for the warning."""
+    return hashlib.sha256(b"qddot cache key " + secret).digest()[:_NAME_SIZE]
 
 
-def _digest(prefix: bytes, data: bytes) -> bytes:
-    digest = hashlib.sha256(prefix)
-    digest.update(data)
-    return digest.digest()
+def _tag(secret: bytes, prefix: bytes, data: bytes) -> bytes:
+    tag = hmac.new(secret, prefix, "sha256")
+    tag.update(data)
+    return tag.digest()
 
 
-def _read(path: Path, key: str) -> tuple[bytes, float]:
-    """The data of an entry and when it was last used. All is asked of the open file, which nobody can exchange."""
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError as error:
-        if error.errno in _IS_LINK:
-            raise _UnfitError("is a symbolic link") from None
-        raise
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _UnfitError("is not a file")
-        if reason := _distrust(status):
-            raise _UnfitError(reason)
-        length = status.st_size - _HEADER_SIZE
-        if length < 0:
-            raise _UnfitError
-        prefix = _PREFIX.pack(_MAGIC, _VERSION, key.encode(), length)
-        with open(descriptor, "rb", closefd=False) as file:
-            header = file.read(_HEADER_SIZE)
-            if header[: _PREFIX.size] != prefix:
-                raise _UnfitError  # before the rest is read: junk may be large
-            data = file.read()
-        if header[_PREFIX.size :] != _digest(prefix, data):
-            raise _UnfitError
-        return data, status.st_mtime
-    finally:
-        os.close(descriptor)
-
-
-def _write(path: Path, key: str, data: bytes) -> None:
+def _write(path: Path, key: str, data: bytes, secret: bytes) -> None:
     """Puts a whole entry in its place at once.
 
-    There is no fsync: after a power failure the entry may be torn, which its digest tells.
+    There is no fsync: after a power failure the entry may be torn, which its tag tells.
     """
     prefix = _PREFIX.pack(_MAGIC, _VERSION, key.encode(), len(data))
     temporary = path.with_name(f"{key}-{os.getpid()}-{os.urandom(8).hex()}.tmp")
-    descriptor = os.open(temporary, _CREATE, 0o600)
+    descriptor = os.open(temporary, CREATE, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(prefix + _digest(prefix, data))
+            file.write(prefix + _name(secret) + _tag(secret, prefix, data))
             file.write(data)
         os.replace(temporary, path)
     except BaseException:
-        _remove(temporary)
+        remove(temporary)
         raise
-
-
-def _make(folder: Path) -> None:
-    """Makes a folder and the missing ones above it, for this user alone."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        with suppress(FileExistsError):  # another process was faster
-            os.mkdir(path, 0o700)
-
-
-def _remove(path: Path) -> bool:
-    """Whether the file is gone; somebody else may have removed it, and Windows keeps a file that is being read."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +19,8 @@ from numpy.typing import NDArray
 from qddot.compiler.call import one_state
 from qddot.compiler.machine import Code, library_functions
 from qddot.compiler.packing import Layout
+from qddot.compiler.threads import get_num_threads, in_parallel
 from qddot.errors import InputError
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 Shape = tuple[int, ...]
 
@@ -119,69 +114,147 @@ class _Batches:
         self.names, self.inputs, self.output = names, inputs, output
         self.operations = max(1, info.instructions)
         self.one_thread = _WORTH_A_THREAD // self.operations  # numbers in the first input that are not worth a second one
+        self.dtype = np.dtype(info.dtype)
         self._single = info.dtype == "float32"
-        self._environment = library_functions()
+        self._count, self._axes = len(inputs), len(output) - len(inputs[0])
+        self._sizes = prod(inputs[0]), prod(output)
 
-    def __call__(self, *args: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
         try:
+            if others or len(args) != self._count:
+                raise TypeError
             if self._single:
-                args = tuple(np.asarray(x, dtype=np.float32) for x in args)
+                args = tuple(map(_real, args))
             first = args[0]
-            if type(first) is np.ndarray and first.size > self.one_thread and _threads > 1:
-                result = self._threaded(args, out)
-            else:
-                result = self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
-            if self._environment[5]:
-                self._environment[5] = 0
-                raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space")
-            return result
+            if out is not None and not self._is_usual(out, first):
+                out = self._checked(out, args)
+            if type(first) is np.ndarray and first.size > self.one_thread and get_num_threads() > 1:
+                return self._threaded(args, out)
+            return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
         except (TypeError, ValueError, IndexError) as error:
-            self._explain(args, out)
+            self._explain(args, out, others)
             raise InputError(f"{self.info.function}: {error}") from None
+        except MemoryError as error:
+            if error.args:
+                raise
+            raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
 
-    def _threaded(self, args: tuple[Any, ...], out: NDArray[Any] | None) -> NDArray[Any]:
+    def _is_usual(self, out: Any, first: Any) -> bool:
+        """Whether an array to write results into is what almost all are. A ufunc makes sure of the rest of its shape."""
+        return (
+            type(out) is type(first) is np.ndarray
+            and out.dtype is self.dtype
+            and out.ndim == first.ndim + self._axes
+            and out.size * self._sizes[0] == first.size * self._sizes[1]
+            and out.flags.c_contiguous
+        )
+
+    def _checked(self, out: Any, args: tuple[Any, ...]) -> Any:
+        """The array to write results into, if it has one place for each result; NumPy would broadcast to other shapes."""
+        if type(out) is tuple and len(out) == 1:  # as NumPy's ufuncs take it
+            out = out[0]
+        self._explain(args, out, {})
+        return out
+
+    def _threaded(self, args: tuple[Any, ...], out: Any) -> NDArray[Any]:
         arrays = [np.asarray(x) for x in args]
         batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
         batch = np.broadcast_shapes(*batches)
+        if out is not None and out.shape != (*batch, *self.output):
+            raise ValueError(f"out has shape {out.shape}")
         count = prod(batch)
-        parts = min(_threads, count, count * self.operations // _WORTH_A_THREAD)  # one state is not divided
-        if parts < 2:
-            return self.ufunc(*arrays) if out is None else self.ufunc(*arrays, out=out)
-        result = np.empty((*batch, *self.output), self.info.dtype) if out is None else out
+        parts = min(get_num_threads(), count, count * self.operations // _WORTH_A_THREAD)  # one state is not divided
+        if parts < 2 or not all(_is_plain(x) for x in (*args, out)):
+            return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+        result = out
+        # A part would see no more than its own rows of both, and not that it writes what another has yet to read.
+        if out is None or any(_overlap(out, a) for a in arrays):
+            result = np.empty((*batch, *self.output), self.dtype)
         axis = max(range(len(batch)), key=lambda k: batch[k])
-        edges = np.linspace(0, batch[axis], parts + 1).astype(int).tolist()
 
         def part(low: int, high: int) -> None:
             pieces = [_piece(a, own, len(batch), axis, low, high) for a, own in zip(arrays, batches, strict=True)]
             self.ufunc(*pieces, out=_piece(result, batch, len(batch), axis, low, high))
 
-        jobs = [_pool().submit(part, a, b) for a, b in pairwise(edges[1:])]
-        part(edges[0], edges[1])
-        for job in jobs:
-            job.result()
+        in_parallel(part, np.linspace(0, batch[axis], parts + 1).astype(int).tolist())
+        if out is not None and result is not out:
+            np.copyto(out, result, casting="same_kind")
+            return out
         return result
 
-    def _explain(self, args: tuple[Any, ...], out: Any) -> None:
+    def _explain(self, args: tuple[Any, ...], out: Any, others: Mapping[str, Any]) -> None:
         """Says in our words what NumPy would say in its own."""
+        name = self.info.function
+        if others:
+            wrong = ", ".join(f"{x}=" for x in others)
+            raise InputError(
+                f"{name} takes {', '.join(self.names)} in this order, and out=; {wrong} is no option of a kernel"
+            )
         if len(args) != len(self.inputs):
-            raise InputError(f"{self.info.function} takes {', '.join(self.names)}; {len(args)} arrays were given")
-        for x, name, shape in zip(args, self.names, self.inputs, strict=True):
+            raise InputError(f"{name} takes {', '.join(self.names)}; {len(args)} arrays were given")
+        for x, own, shape in zip(args, self.names, self.inputs, strict=True):
             array = np.asarray(x)
-            if array.dtype.kind not in "fiub":
-                raise InputError(f"{self.info.function}: {name} must hold real numbers, not {array.dtype}")
+            if array.dtype.kind not in _REAL:
+                raise InputError(f"{name}: {own} must hold real numbers, not {array.dtype}")
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
                 wanted = ", ".join(map(str, shape))
-                raise InputError(f"{self.info.function}: {name} has shape {array.shape}; its last axes must be ({wanted})")
+                raise InputError(f"{name}: {own} has shape {array.shape}; its last axes must be ({wanted})")
         try:
             batch = np.broadcast_shapes(
                 *(np.shape(x)[: np.ndim(x) - len(s)] for x, s in zip(args, self.inputs, strict=True))
             )
         except ValueError:
             shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in zip(self.names, args, strict=True))
-            raise InputError(f"{self.info.function}: the batch axes of {shapes} do not fit together") from None
-        if out is not None and np.shape(out) != (*batch, *self.output):
-            raise InputError(f"{self.info.function}: out has shape {np.shape(out)}; it must be {(*batch, *self.output)}")
+            raise InputError(f"{name}: the batch axes of {shapes} do not fit together") from None
+        if out is not None:
+            self._explain_out(out, (*batch, *self.output))
+
+    def _explain_out(self, out: Any, shape: Shape) -> None:
+        name = self.info.function
+        if not isinstance(out, np.ndarray):
+            raise InputError(f"{name}: out is of type {type(out).__name__}; it must be a NumPy array")
+        if out.shape != shape:
+            raise InputError(f"{name}: out has shape {out.shape}; it must be {shape}")
+        if out.dtype.kind != "f":
+            raise InputError(f"{name}: out holds {out.dtype}; it must hold floating-point numbers, as {self.dtype}")
+        if not out.flags.writeable:
+            raise InputError(f"{name}: out is read-only")
+        if _overlaps_itself(out):
+            raise InputError(
+                f"{name}: entries of out share memory (strides {out.strides}); give an array with a place for each"
+            )
+
+
+_REAL = "fiub"  # kinds of numbers that can be cast to what kernels take
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays have memory in common, judged as NumPy's ufuncs do: where it is hard to tell, they have."""
+    return np.may_share_memory(a, b, max_work=1)  # type: ignore[arg-type]
+
+
+def _real(x: Any) -> NDArray[np.float32]:
+    """An argument of a kernel in single precision, which NumPy's ufuncs would not make of doubles."""
+    array = np.asarray(x)
+    if array.dtype.kind not in _REAL:
+        raise TypeError(f"{array.dtype} instead of real numbers")
+    return np.asarray(array, dtype=np.float32)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether NumPy takes this as an array, and asks it for nothing: subclasses have their own ideas of ufuncs."""
+    return x is None or type(x) is np.ndarray or isinstance(x, (list, tuple, int, float, np.generic))
+
+
+def _overlaps_itself(a: NDArray[Any]) -> bool:
+    """Whether entries of an array may have the same memory. Exact for everything that slices, transposes or broadcasts."""
+    reach = a.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
+        if stride < reach:
+            return a.size > 0
+        reach += stride * (length - 1)
+    return False
 
 
 def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:
@@ -244,42 +317,3 @@ def _make() -> Any:
         )
         _maker = kind(address)
     return _maker
-
-
-# ---- threads -----------------------------------------------------------------------------------------------------------
-
-
-def _affinity() -> int:
-    """The processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_threads = _affinity()
-_executor: ThreadPoolExecutor | None = None
-_executor_owner = (0, 0)
-_executor_lock = threading.Lock()
-
-
-def set_num_threads(count: int | None) -> None:
-    """How many threads a large batch may use; None for as many as there are processors for this process."""
-    global _threads
-    if count is not None and (not isinstance(count, int) or count < 1):
-        raise InputError(f"the number of threads is {count!r}; give a whole number of one or more, or None")
-    _threads = _affinity() if count is None else count
-
-
-def get_num_threads() -> int:
-    """How many threads a large batch may use."""
-    return _threads
-
-
-def _pool() -> ThreadPoolExecutor:
-    """One pool for all kernels of a process; a forked child makes its own."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    global _executor, _executor_owner
-    with _executor_lock:
-        wanted = (os.getpid(), _threads)
-        if _executor is None or _executor_owner != wanted:
-            _executor, _executor_owner = ThreadPoolExecutor(max_workers=_threads), wanted
-        return _executor

@@ -377,7 +377,8 @@ done:
 def _scratch(n_in: int, n_out: int, n_work: int, n_rows: int) -> tuple[list[str], list[str]]:
     """Lines that take %in, %out, %work and %rows of so many bytes, aligned to 64, and lines that give them back.
 
-    Where the heap has none left, the loop stores 1 in the sixth place of %env and does nothing.
+    Where the heap has none left, the loop does nothing but set MemoryError in its own thread, as C functions of Python do:
+    it takes the GIL for that, which NumPy may have released. Whoever called the ufunc gets the error, and nobody else.
     """
     sizes = [-(-n // 64) * 64 for n in (n_in, n_out, n_work, n_rows)]
     total = max(64, sum(sizes))
@@ -391,14 +392,15 @@ def _scratch(n_in: int, n_out: int, n_work: int, n_rows: int) -> tuple[list[str]
     if total <= STACK:
         return [f"  %scratch = alloca [{total} x i8], align 64", *parts], []
     take = [
-        "  %take.p = getelementptr ptr, ptr %env, i64 3",
-        "  %take = load ptr, ptr %take.p",
+        *_library_function("take", 3),
         f"  %raw = call ptr %take(i64 {total + 64})",
         "  %none = icmp eq ptr %raw, null",
         "  br i1 %none, label %fail, label %taken",
         "fail:",
-        "  %fail.p = getelementptr i64, ptr %env, i64 5",
-        "  store i64 1, ptr %fail.p",
+        *(line for k, x in enumerate(("ensure", "raise", "release")) for line in _library_function(x, 5 + k)),
+        "  %gil = call i32 %ensure()",
+        "  %null = call ptr %raise()",
+        "  call void %release(i32 %gil)",
         "  br label %finish",
         "taken:",
         "  %raw.i = ptrtoint ptr %raw to i64",
@@ -407,12 +409,12 @@ def _scratch(n_in: int, n_out: int, n_work: int, n_rows: int) -> tuple[list[str]
         "  %scratch = inttoptr i64 %aligned to ptr",
         *parts,
     ]
-    give_back = [
-        "  %free.p = getelementptr ptr, ptr %env, i64 4",
-        "  %free = load ptr, ptr %free.p",
-        "  call void %free(ptr %raw)",
-    ]
-    return take, give_back
+    return take, [*_library_function("free", 4), "  call void %free(ptr %raw)"]
+
+
+def _library_function(name: str, place: int) -> list[str]:
+    """Lines that read a function out of %env (`machine.library_functions`)."""
+    return [f"  %{name}.p = getelementptr ptr, ptr %env, i64 {place}", f"  %{name} = load ptr, ptr %{name}.p"]
 
 
 class _Moves(NamedTuple):

@@ -56,7 +56,10 @@ class Layout:
     def from_json(facts: list[Any]) -> Layout:
         """A layout from the lists of `to_json`."""
         shape, places, constants, size = facts
-        return Layout(np.array(places, np.int64).reshape(shape), np.array(constants, np.float64).reshape(shape), size)
+        layout = Layout(np.array(places, np.int64).reshape(shape), np.array(constants, np.float64).reshape(shape), size)
+        if not isinstance(size, int) or layout.places.max(initial=-1) >= size or layout.places.min(initial=-1) < -1:
+            raise ValueError(f"a layout of {size!r} numbers has places beyond them")
+        return layout
 
 
 def layout_of(program: Program, shape: tuple[int, ...]) -> Layout:

@@ -19,7 +19,10 @@ from typing import NamedTuple
 
 from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
+from qddot.compiler.forks import guarded_lock
 from qddot.errors import InputError
+
+_system_lock = guarded_lock()
 
 HOST = "host"
 X86, ARM = "x86-64", "arm64"
@@ -110,7 +113,8 @@ def _has(feature: str) -> bool:
 @functools.cache
 def _processor() -> str:
     """What this processor is and can do: by itself, and by the system."""
-    said = platform.processor()
+    with _system_lock:  # it holds a lock of its own in Python 3.11
+        said = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
         wanted = ("flags", "Features", "model name", "CPU implementer", "CPU part", "CPU variant", "isa", "cpu\t")

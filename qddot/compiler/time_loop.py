@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.compiler.kernel import _pool, get_num_threads
 from qddot.compiler.machine import Code, library_functions
 from qddot.compiler.rollout import Layout
+from qddot.compiler.threads import get_num_threads, in_parallel
 
 Array = NDArray[Any]
 Sizes = tuple[int, int, int]  # steps, the number of the first, how many between records
@@ -69,10 +68,7 @@ class TimeLoop:
             some = slice(low, high)
             self._some(state[some], held[some], parameters[some], records[some], out[some], times, sizes)
 
-        jobs = [_pool().submit(part, a, b) for a, b in pairwise(edges[1:])]
-        part(edges[0], edges[1])
-        for job in jobs:
-            job.result()
+        in_parallel(part, edges)
         return out
 
     def _some(

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot.compiler import machine
-from qddot.compiler.cache import default_cache
+from qddot.compiler import machine, stored
+from qddot.compiler.forks import guarded_lock
 from qddot.compiler.kernel import Info, Kernel, Shape
-from qddot.compiler.machine import Code
 from qddot.compiler.target import host
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import KernelTooLargeError
-from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _pack, _source, _unpack
+from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _source
 
 if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
     from qddot.compiler.expr import Graph
@@ -31,16 +30,30 @@ if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
 Run = Callable[..., Any]
 
 KEPT = 64  # pieces of compiled code in memory; older ones may still be on disk
-_loops: dict[str, TimeLoop] = {}
-_kernels: dict[str, Kernel] = {}
 
 
-def _keep(kept: dict[str, Any], key: str, code: Any) -> Any:
-    """Remembers the newest: a law whose numbers change from call to call would fill the memory otherwise."""
-    while len(kept) >= KEPT:
-        del kept[next(iter(kept))]
-    kept[key] = code
-    return code
+class _Newest:
+    """The newest pieces of code by their keys: a law whose numbers change from call to call would fill the memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+        self._lock = guarded_lock()
+
+    def get(self, key: str) -> Any:
+        """The code, or None."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: str, code: Any) -> Any:
+        """Remembers code, and returns it; if another thread was faster with the same, that one's."""
+        with self._lock:
+            code = self._kept.setdefault(key, code)
+            while len(self._kept) > KEPT:
+                del self._kept[next(iter(self._kept))]
+            return code
+
+
+_loops, _kernels = _Newest(), _Newest()
 
 
 def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
@@ -115,19 +128,18 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     from qddot.compiler import rollout
 
     key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
-    if key in _loops:
-        return _loops[key]
-    stored = _unpack(default_cache().get(key))
-    if stored is None:
+    if (kept := _loops.get(key)) is not None:
+        return kept
+    fields: stored.Fields = {"scratch": stored.count}
+    found = stored.find(key, fields)
+    if found is None:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
             target = host()
             text, layout = rollout.render(step, layout, target.fma)
-            stored = {"scratch": layout.scratch}, machine.compile_object(text, target)
-        default_cache().put(key, _pack(*stored))
-    facts, data = stored
-    loop: TimeLoop = _keep(_loops, key, TimeLoop(Code(data), layout._replace(**facts), step.instructions()))
-    return loop
+            data = machine.compile_object(text, target)
+        found = stored.store(key, {"scratch": layout.scratch}, data, fields)
+    return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
 
 
 def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
@@ -139,18 +151,17 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     target, count = host(), len(program.nodes())
     lanes = target.lanes("float64")
     key = _key("kernel", [program], (what, names, inputs, output, lanes))
-    if key in _kernels:
-        return _kernels[key]
-    data, cached = default_cache().get(key), True
-    if data is None:
+    if (kept := _kernels.get(key)) is not None:
+        return kept
+    found = stored.find(key, {})
+    cached = found is not None
+    if found is None:
         text = llvm.render(program, list(inputs), [output], lanes, "float64", target)
-        data, cached = machine.compile_object(text, target), False
-        default_cache().put(key, data)
-    seconds, ops = time.perf_counter() - begin, program.count()
-    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, len(data), seconds, cached, fused=target.fma)
-    kernel: Kernel = Kernel(Code(data), names, inputs, output, info, lambda: f"{what}: {count} operations")
-    _keep(_kernels, key, kernel)
-    return kernel
+        found = stored.store(key, {}, machine.compile_object(text, target), {})
+    seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
+    kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
+    return _kernels.keep(key, kernel)
 
 
 def _key(kind: str, programs: Sequence[Program], shape: Any) -> str:
