@@ -33,7 +33,7 @@ class Tape:
     entries: tuple[Entry, ...]
     outputs: tuple[int, ...]
 
-    def __call__(self, *vectors: Sequence[Scalar]) -> list[Scalar]:
+    def __call__(self, *vectors: Sequence[Scalar] | NDArray[Any]) -> list[Scalar]:
         """The results for these vectors."""
         sizes = tuple(len(x) for x in vectors)
         if sizes != self.sizes:

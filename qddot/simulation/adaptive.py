@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import parameters
 from qddot.errors import InputError, QddotWarning
 from qddot.scalars import stack
 
@@ -135,8 +134,7 @@ def _functions(rollout: Rollout, kernels: Any, k: tuple[int, ...]) -> tuple[Call
 
 def _in_python(rollout: Rollout, values: Sequence[Array]) -> tuple[Callable[..., Array], Any]:
     """SciPy then finds the Jacobian by differences."""
-    own = parameters.put(rollout.model, rollout._parameters, values)
-    system = rollout._system(own, None)
+    system = rollout._system([x.reshape(-1) for x in values])
     return (lambda t, y: system.flow(t, y)), None
 
 

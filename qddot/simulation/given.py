@@ -1,8 +1,10 @@
-"""What a user gives to a simulation, looked over: numbers, controls, parameters, prescribed motion, constraints."""
+"""What a user gives to a simulation, looked over: numbers, functions, controls, parameters, motion, constraints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import update_wrapper
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from qddot import parameters
 from qddot.errors import InputError
 from qddot.model import Model
+from qddot.simulation.forces import ExternalForce
 from qddot.simulation.system import BAUMGARTE, Law
+from qddot.tape import Tape, record
 
 Array = NDArray[Any]
 KEEPING = ("projection", "baumgarte", "none")
@@ -39,6 +43,47 @@ def count(x: Any, what: str) -> int:
     if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
         raise InputError(f"{what} is {x!r}; it must be a whole number of one or more")
     return int(x)
+
+
+def recorded(role: str, function: Law, shape: tuple[int, ...], sizes: Sequence[int]) -> Tape:
+    """A user's function of (t, …), which gives an array of this shape, as the tape that stands for it from now on."""
+    name = getattr(function, "__name__", type(function).__name__)
+    what = f"{role}: the function {name!r}"
+
+    def run(t: Array, *vectors: Array) -> Array:
+        rows = function(t[0], *vectors)
+        try:
+            result = np.asarray(rows)
+        except ValueError:
+            raise InputError(f"{what} gives a ragged list; it must be an array of shape {shape}") from None
+        if result.shape != shape:
+            raise InputError(f"{what} gives an array of shape {result.shape}; it must be {shape}")
+        if result.dtype.kind not in "fiuO":
+            raise InputError(f"{what} gives {result.dtype}; it must give real numbers")
+        return result.reshape(-1)
+
+    return record(what, run, (1, *sizes))
+
+
+def forces(model: Model, given: Any, free: Sequence[parameters.Parameter]) -> tuple[Tape, ...]:
+    """External forces by (t, q, v) and the parameters that are free, which those of `simulation.forces` see."""
+    functions = (given,) if callable(given) else given
+    if isinstance(functions, str) or not isinstance(functions, Iterable):
+        raise InputError(f"forces: {given!r} is no function of (t, q, v), nor a list of such functions")
+    sizes = [model.nq, model.nv, *(prod(p.shape) for p in free)]
+    out = []
+    for f in functions:
+        if not callable(f):
+            raise InputError(f"forces: {f!r} is no function of (t, q, v)")
+        out.append(recorded("forces", _of_parameters(f, model, free), (model.n_links, 6), sizes))
+    return tuple(out)
+
+
+def _of_parameters(f: Law, model: Model, free: Sequence[parameters.Parameter]) -> Law:
+    def run(t: Any, q: Array, v: Array, *values: Array) -> Any:
+        return f.at(parameters.put(model, free, values), t, q, v) if isinstance(f, ExternalForce) else f(t, q, v)
+
+    return update_wrapper(run, f) if hasattr(f, "__name__") else run
 
 
 def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]:
@@ -78,9 +123,9 @@ def free(robot: Any, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, .
     return names, values
 
 
-def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Law] | None:
+def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape] | None:
     """The place in v of each prescribed joint, and its q(t)."""
-    if not prescribed:
+    if prescribed is None:
         return None
     if not isinstance(prescribed, Mapping):
         raise InputError("prescribed= takes joints and their motion, such as {'joint1': lambda t: 0.5 * sin(t)}")
@@ -91,8 +136,8 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Law]
             raise InputError(f"joint {name!r} has {len(places)} freedoms; a motion q(t) can be prescribed to joints of one")
         if not callable(law):
             raise InputError(f"the motion of joint {name!r} is {law!r}; it must be a function of t")
-        out[places[0]] = law
-    return dict(sorted(out.items()))
+        out[places[0]] = recorded("prescribed", law, (), ())
+    return dict(sorted(out.items())) or None
 
 
 def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
