@@ -556,10 +556,14 @@ class Robot(DerivativeMethods, ConstraintMethods):
         return stack([x for i in own for x in values(i)])
 
     def _shaped(self, x: ArrayLike, n: int, what: str, size: str) -> Array:
-        array = np.asarray(x)
+        try:
+            array = np.asarray(x)
+        except ValueError:
+            raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
         if array.dtype.kind in "iub" or array.dtype == np.float32:
             array = array.astype(float)
-        if array.dtype.kind not in "fcO":
+        of_other = array.dtype == object and not all(hasattr(x, "__sub__") for x in array.flat)
+        if array.dtype.kind not in "fcO" or of_other:
             raise InputError(f"{what} must hold numbers, not {array.dtype}")
         if array.ndim == 0 or array.shape[-1] != n:
             raise InputError(

@@ -52,6 +52,12 @@ def has_avx512() -> bool:
 
 
 @functools.cache
+def has_fma() -> bool:
+    """Whether products and sums are rounded once; where not, results have other bits."""
+    return not is_x86() or bool(_llvm().get_host_cpu_features().get("fma"))
+
+
+@functools.cache
 def _llvm() -> Any:
     import llvmlite.binding as llvm
 

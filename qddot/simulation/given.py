@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import update_wrapper
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ from qddot.tape import Tape, record
 
 Array = NDArray[Any]
 KEEPING = ("projection", "baumgarte", "none")
+_MOST = 2**53  # whole numbers that a float tells apart
+_USUAL_MEMORY = 64 * 2**30  # where a system does not say
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
@@ -34,15 +39,46 @@ def positive(x: Any, what: str) -> float:
 
 
 def finite(x: Any, what: str) -> float:
-    if not isinstance(x, float | int | np.floating | np.integer) or not np.isfinite(x):
-        raise InputError(f"{what} is {x!r}; it must be a finite number")
+    is_number = isinstance(x, float | int | np.floating | np.integer) and not isinstance(x, bool)
+    if not is_number or not abs(x) <= sys.float_info.max:
+        raise InputError(f"{what} is {_shown(x)}; it must be a finite number")
     return float(x)
 
 
 def count(x: Any, what: str) -> int:
     if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
-        raise InputError(f"{what} is {x!r}; it must be a whole number of one or more")
+        raise InputError(f"{what} is {_shown(x)}; it must be a whole number of one or more")
+    if x > _MOST:
+        raise InputError(f"{what} is {_shown(x)}; a time of that many steps is no longer told from the next")
     return int(x)
+
+
+def numbers(x: Any, what: str) -> Array:
+    """An array of real numbers, its own copy where it must be made."""
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{what} must hold real numbers, not {array.dtype}")
+    return array.astype(float, copy=False)
+
+
+def _shown(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def memory() -> int:
+    """Bytes that this process may hope for: those of the machine, or of the container that it runs in."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        machine = _USUAL_MEMORY
+    try:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return machine
 
 
 def recorded(role: str, function: Law, shape: tuple[int, ...], sizes: Sequence[int]) -> Tape:
@@ -101,10 +137,7 @@ def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]
 
 
 def _rows(x: Any, width: int | None, what: str) -> Array:
-    try:
-        array = np.asarray(x, dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)") from None
+    array = numbers(x, f"{what}, which may be None, an array (..., steps, nv) or a function of (t, q, v),")
     if array.ndim < 2 or (width is not None and array.shape[-1] != width):
         wanted = f"(..., steps, {'n' if width is None else width})"
         raise InputError(f"{what} has shape {array.shape}; it must be {wanted}, a row a step")
@@ -116,7 +149,7 @@ def free(robot: Any, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, .
     if free is not None and not isinstance(free, Mapping):
         raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
     names = tuple(free or ())
-    values = [np.asarray((free or {})[name], dtype=float) for name in names]
+    values = [numbers((free or {})[name], name) for name in names]
     for p, x in zip(parameters.parameters(robot.model, names), values, strict=True):
         if x.shape[x.ndim - len(p.shape) :] != p.shape:
             raise InputError(f"{p.name} has shape {x.shape}; its last axes must be {p.shape}")
@@ -142,7 +175,7 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape
 
 def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
     """The rows of the constraints, Baumgarte's gains, whether to project."""
-    if constraints not in KEEPING:
+    if not isinstance(constraints, str) or constraints not in KEEPING:
         raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
     if not robot.model.is_constrained:
         if gains is not None:
@@ -152,6 +185,8 @@ def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], 
         raise InputError("gains= are those of constraints='baumgarte'")
     chosen = None
     if constraints == "baumgarte":
-        k_p, k_d = BAUMGARTE if gains is None else gains
-        chosen = (finite(k_p, "gains"), finite(k_d, "gains"))
+        pair = numbers(BAUMGARTE if gains is None else gains, "gains")
+        if pair.shape != (2,):
+            raise InputError(f"gains={_shown(gains)}; give two numbers, (k_p, k_d)")
+        chosen = (finite(pair[0], "k_p of gains"), finite(pair[1], "k_d of gains"))
     return robot._closure.rows, chosen, constraints == "projection"

@@ -59,7 +59,7 @@ class Rollout:
     ) -> None:
         if robot.nv == 0:
             raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to simulate")
-        if integrator not in INTEGRATORS:
+        if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
         self.robot, self.model, self.integrator = robot, robot.model, integrator
         self.dt, self.t0 = given.positive(dt, "dt"), given.finite(t0, "t0")
@@ -85,6 +85,28 @@ class Rollout:
         if guilty := self.robot._massless(others):
             raise self.robot._no_mass(guilty)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that results depend on, beside the robot, the start and the arrays that are given."""
+        from qddot import __version__
+
+        plan = self.plan
+        joints = {name: plan.motion[k].digest for name, k in self.robot.v_index.items() if plan.motion and k in plan.motion}
+        return {
+            "integrator": self.integrator,
+            "dt": self.dt,
+            "t0": self.t0,
+            "controls": plan.law.digest if plan.law else None,
+            "forces": [f.digest for f in plan.forces],
+            "prescribed": joints,
+            "free": list(self.free),
+            "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
+            "gains": plan.gains,
+            "rows": plan.rows,  # of the constraints that are kept
+            "arithmetic": ("fused" if machine.has_fma() else "not fused") if self.robot.compiled else "python",
+            "qddot": __version__,
+        }
+
     # ---- running
 
     def start(self, q0: ArrayLike, v0: ArrayLike) -> Progress:
@@ -102,6 +124,16 @@ class Rollout:
         past = [np.zeros((*batch, n)) for n in self._past]
         parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
         return Progress(0, np.concatenate([*parts, *past], axis=-1))
+
+    def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
+        """Refuses to begin a run whose states, forces and times would not fit into memory."""
+        numbers = prod(start.state.shape[:-1]) * (self.robot.nq + 2 * self.robot.nv) + 1
+        needed, there = 8 * rows * numbers, given.memory()
+        if needed > there:
+            raise InputError(
+                f"{rows:,} states of {prod(start.state.shape[:-1]):,} samples take {needed / 1e9:,.0f} GB, and there are "
+                f"{there / 1e9:,.0f} GB of memory; {way_out}"
+            )
 
     def _fits(self, q: Array, v: Array) -> None:
         """Loops must be closed at the start, and prescribed freedoms where their motion begins."""
@@ -136,6 +168,7 @@ class Rollout:
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
             raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are asked for")
         rows = (begin + steps) // record - begin // record
+        self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
         n = self.robot.nq + self.robot.nv
         flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
         records = np.empty((len(flat), rows + with_start, n))
