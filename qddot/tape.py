@@ -190,10 +190,11 @@ class Node(Unknown):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
         """NumPy's functions, element by element."""
-        if method != "__call__":
+        function = _UFUNCS.get(ufunc)
+        if method != "__call__" or function is None:
             return NotImplemented
-        arrays = [np.asarray(x, dtype=object) for x in inputs]
-        return (_ARCTAN2 if ufunc is np.arctan2 else ufunc)(*arrays)
+        plain = (x.item() if isinstance(x, np.generic) else x for x in inputs)  # which would lead here again
+        return np.frompyfunc(function, len(inputs), 1)(*(np.asarray(x, dtype=object) for x in plain))
 
     def __hash__(self) -> int:
         return hash((id(self.recorder), self.number))
@@ -204,7 +205,6 @@ class Node(Unknown):
 
 _NUMBERS = (float, int, np.floating, np.integer)
 _OPERANDS = (Node, *_NUMBERS)
-_ARCTAN2 = np.frompyfunc(scalars.arctan2, 2, 1)
 _OPERATIONS: dict[str, Callable[..., Scalar]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -218,4 +218,18 @@ _OPERATIONS: dict[str, Callable[..., Scalar]] = {
     "arctan2": scalars.arctan2,
     "less": scalars.less,
     "where": scalars.where,
+}
+_UFUNCS: dict[Any, Callable[..., Scalar]] = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.negative: operator.neg,
+    np.power: operator.pow,
+    np.sin: scalars.sin,
+    np.cos: scalars.cos,
+    np.sqrt: scalars.sqrt,
+    np.arctan2: scalars.arctan2,
+    np.less: scalars.less,
+    np.greater: lambda x, y: scalars.less(y, x),
 }

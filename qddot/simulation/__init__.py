@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qddot.errors import InputError, QddotWarning, unknown
-from qddot.simulation import adaptive, controls, forces
+from qddot.simulation import adaptive, controls, forces, stiffness
 from qddot.simulation.adaptive import Event, joint_limits
 from qddot.simulation.given import count, positive
 from qddot.simulation.integrators import INTEGRATORS
@@ -57,6 +57,7 @@ def simulate(
             q, v = q[: len(numbers)], v[: len(numbers)]
         info |= facts
     else:
+        stiffness.warn(rollout, start, stacklevel=3)
         _, q, v = rollout.run(start, steps, every, with_start=True)
         _look(q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers

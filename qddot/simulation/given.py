@@ -137,7 +137,9 @@ def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]
 
 
 def _rows(x: Any, width: int | None, what: str) -> Array:
-    array = numbers(x, f"{what}, which may be None, an array (..., steps, nv) or a function of (t, q, v),")
+    if isinstance(x, str | bytes):
+        raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)")
+    array = numbers(x, what)
     if array.ndim < 2 or (width is not None and array.shape[-1] != width):
         wanted = f"(..., steps, {'n' if width is None else width})"
         raise InputError(f"{what} has shape {array.shape}; it must be {wanted}, a row a step")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import drift, given, made
+from qddot.simulation import drift, given, made, stiffness
 from qddot.simulation.archive import packed
 from qddot.simulation.recording import CHANNEL, Recording, State, record
 from qddot.simulation.rollout import Progress
@@ -50,6 +50,7 @@ def record_simulation(
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
     start = rollout.start(q0, v0)
+    stiffness.warn(rollout, start, stacklevel=2)
     rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
 
     def step_chunk(state: dict[str, Array]) -> tuple[State, Mapping[str, Any]]:
