@@ -536,7 +536,10 @@ class Own(_Varying):
             forms.append(form)
             return out
 
-        return RecordedTransform(record(what, numbers, (self.freedoms,)), forms[-1])
+        tape = record(what, numbers, (self.freedoms,))
+        if len(set(forms)) > 1:
+            raise NotTraceableError(f"{what} does not do the same when it is run again: its Transform has another form")
+        return RecordedTransform(tape, forms[0])
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
         return self.recorded(q)
