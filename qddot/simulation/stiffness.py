@@ -53,12 +53,12 @@ def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
     found = limit(rollout, start)
     if found is None or rollout.dt <= found.step:
         return
-    near_rest = " near rest" if found.cause == "friction" else ""
+    near_rest = " near rest" if found.cause == "the friction of" else ""
     plan = rollout.plan
     other = "'Radau'" if plan.rows or plan.motion else "'rosenbrock'"
     instead = "" if other == "'Radau'" and plan.n_held else f", or integrator={other}, which is implicit"
     warnings.warn(
-        f"steps of {rollout.dt:g} s are too long for {rollout.integrator!r}: the {found.cause} of joint {found.joint!r} "
+        f"steps of {rollout.dt:g} s are too long for {rollout.integrator!r}: {found.cause} joint {found.joint!r} "
         f"acts at a rate of {found.rate:.2g} 1/s{near_rest}, so that velocities jump instead of settling; take "
         f"dt={_nice(found.step):g} or shorter{instead}",
         QddotWarning,
@@ -111,8 +111,8 @@ def _of_one(rollout: Rollout, system: System, q: Array) -> Limit | None:
         return None
     j = int(np.argmax(np.abs(N @ modes[n:, fastest])))
     friction = -by_v[j, j] - damping[j]
-    causes = {"friction": friction, "damping": damping[j], "spring": -by_q[j, j] * h}
-    causes["control"] = abs(own_v[j, j]) + abs(own_q[j, j]) * h
+    causes = {"the friction of": friction, "the damping of": damping[j], "the spring of": -by_q[j, j] * h}
+    causes["a law of control or force at"] = abs(own_v[j, j]) + abs(own_q[j, j]) * h
     owner = next(name for name, at in rollout.robot.v_index.items() if j in np.atleast_1d(np.arange(model.nv)[at]))
     return Limit(
         _longest(lambda step: growth(step, A, rates), 10.0 / rate), rate, owner, max(causes, key=causes.__getitem__)
