@@ -14,7 +14,7 @@ v0 = 0.5 * np.cos(np.arange(arm.nq))
 hand = arm.link_names[-1]
 mass = np.linspace(1.0, 3.0, 9) * arm.parameters(f"{hand}.mass")  # the law knows the first of them only
 
-run = arm.simulate(q0, v0, law, dt=1e-3, steps=3000, record=30, free={f"{hand}.mass": mass})
+run = arm.simulate(q0, v0, law, dt=2e-4, steps=15_000, record=150, free={f"{hand}.mass": mass})
 
 error = np.abs(run.q - 0.5 * np.sin(run.t[:, None] + np.arange(arm.nq))).max(axis=-1)
 for m, e in zip(mass, error, strict=True):

@@ -14,7 +14,7 @@ feet = [name for name in robot.frame_names if name.endswith("_foot")]
 ground = forces.ground(robot, feet, stiffness=2e5, damping=0.5, friction=0.8)
 hold = controls.pd(robot, q0, 100.0 * legs, 3.0 * legs)
 
-run = robot.simulate(q0, np.zeros(robot.nv), hold, forces=ground, dt=1e-4, steps=20_000, record=2000)
+run = robot.simulate(q0, np.zeros(robot.nv), hold, forces=ground, dt=5e-5, steps=40_000, record=4000)
 
 for t, q in zip(run.t, run.q, strict=True):
     lowest = min(robot.pose(q, foot)[2, 3] for foot in feet)

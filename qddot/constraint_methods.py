@@ -41,7 +41,7 @@ class ConstraintMethods:
         self, name: str, *, position: Callable[[Any], Any] | None = None, velocity: Callable[[Any, Any], Any] | None = None
     ) -> Self:
         """The same robot with a constraint of its user's own: φ(q) = 0, or A(q) q̇ = 0 as a function of q and v."""
-        return type(self)(with_constraint(self.model, name, self.neutral(), position, velocity), self.compiled)
+        return type(self)(with_constraint(self.model, name, position, velocity), self.compiled)
 
     @property
     def mobility(self) -> int:

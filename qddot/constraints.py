@@ -324,18 +324,16 @@ class Constrained(Assembly):
 
 
 def with_constraint(
-    model: Model, name: str, q: Array, position: Callable[..., Any] | None, velocity: Callable[..., Any] | None
+    model: Model, name: str, position: Callable[..., Any] | None, velocity: Callable[..., Any] | None
 ) -> Model:
-    """The model with a user's own constraint; q is a configuration at which its functions can be tried."""
+    """The model with a user's own constraint."""
     if (position is None) == (velocity is None):
         raise InputError(
             f"constraint {name!r} takes one function: position=φ(q), or velocity=A(q) v as a function of q and v"
         )
     if name in [*(c.name for c in model.constraints), *(p.name for p in model.loops)]:
         raise InputError(f"robot {model.name!r} already has a loop or constraint {name!r}; choose another name")
-    point = q.tolist()
-    found = position(point) if position is not None else velocity(point, [0.0] * model.nv)  # type: ignore[misc]
-    return replace(model, constraints=(*model.constraints, Constraint(name, len(found), position, velocity)))
+    return replace(model, constraints=(*model.constraints, Constraint(name, 0, position, velocity)))
 
 
 def _some(chosen: Array, x: Array, axes: int) -> Array:

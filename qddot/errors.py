@@ -32,6 +32,10 @@ class InputError(QddotError, ValueError):
     """A call with arguments of the wrong shape or value."""
 
 
+class NotTraceableError(InputError, TypeError):
+    """A user's function whose operations cannot be recorded, or that does not do the same whenever it is run."""
+
+
 class SingularMassMatrixError(QddotError, ArithmeticError):
     """Forward dynamics was asked of a mechanism in which some motion moves no mass."""
 

@@ -9,17 +9,22 @@ pulls along `displacement`, the gradient of half its own square.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qddot.blocks import Motions, Vector
 from qddot.dual import Dual
+from qddot.errors import NotTraceableError
 from qddot.rotation import (
     EYE,
+    IDENTITY,
     ZERO,
     AxisRotation,
     Mat,
@@ -48,7 +53,8 @@ from qddot.rotation import (
     transpose,
 )
 from qddot.scalars import Scalar, arctan2, cos, sin
-from qddot.spatial import Inertia, Motion, Slide, Transform, exp, log, zero_inertia, zero_motion
+from qddot.spatial import Inertia, Motion, Product, Slide, Transform, exp, log, zero_inertia, zero_motion
+from qddot.tape import Tape, record
 
 X, Y, Z = EYE
 _NOTHING = (ZERO, ZERO, ZERO)
@@ -502,7 +508,8 @@ class Own(_Varying):
     """A user's own joint: `function(q)` gives the child's `Transform`, or its rotation (3×3) and position (3).
 
     S and Ṡ follow by differentiating the function exactly, so it must be written with arithmetic and with the functions
-    of `qddot.scalars` or NumPy. To be pickled it must be importable, not a lambda.
+    of `qddot.scalars` or NumPy. It is recorded when the joint is first used (at the latest when a robot is built with it);
+    what it depends on is read then, and changes afterwards are not seen. To be pickled it must be importable, not a lambda.
     """
 
     function: Callable[[Sequence[Scalar]], Any]
@@ -518,12 +525,24 @@ class Own(_Varying):
     def nv(self) -> int:  # type: ignore[override]
         return self.freedoms
 
+    @cached_property
+    def recorded(self) -> RecordedTransform:
+        """The operations of the function: what is computed, and what the joint is known by."""
+        name = self.name or getattr(self.function, "__name__", type(self.function).__name__)
+        what, forms = f"the function {name!r} of a joint", []
+
+        def numbers(q: NDArray[Any]) -> list[Scalar]:
+            form, out = _taken_apart(_as_transform(self.function(q.tolist()), what))
+            forms.append(form)
+            return out
+
+        tape = record(what, numbers, (self.freedoms,))
+        if len(set(forms)) > 1:
+            raise NotTraceableError(f"{what} does not do the same when it is run again: its Transform has another form")
+        return RecordedTransform(tape, forms[0])
+
     def transform(self, q: Sequence[Scalar]) -> Transform:
-        T = self.function(q)
-        if isinstance(T, Transform):
-            return T
-        rows, p = T
-        return Transform(Rotation(tuple(tuple(row) for row in rows)), tuple(p))  # type: ignore[arg-type]
+        return self.recorded(q)
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         columns = []
@@ -533,6 +552,69 @@ class Own(_Varying):
             turned = [Rotation(transpose(R)) @ c for c in transpose(dR)]  # the columns of Rᵀ dR = [w]
             columns.append(Motion((turned[1][2], turned[2][0], turned[0][1]), Rotation(transpose(R)) @ _slope(T.p)))
         return Motions(columns)
+
+
+Form = tuple[bool, tuple[tuple[bool, int | None, bool], ...]]  # a product? and of each part: a Slide? its turn, any shift?
+_NO_TURN, _DENSE = -1, None
+
+
+class RecordedTransform(NamedTuple):
+    """A function q -> T: its tape gives the numbers of T, and its form where they stand."""
+
+    tape: Tape
+    form: Form
+
+    def __call__(self, q: Sequence[Scalar]) -> Transform:
+        return _put_together(self.form, self.tape(q))
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(repr((self.tape.digest, self.form)).encode()).hexdigest()
+
+
+def _as_transform(T: Any, what: str) -> Transform:
+    if isinstance(T, Transform):
+        return T
+    try:
+        rows, p = T
+        (a, b, c), (d, e, f), (g, h, i) = rows
+        x, y, z = p
+    except (TypeError, ValueError):
+        raise NotTraceableError(
+            f"{what} gives {T!r}; it must give a Transform, or a rotation (3×3) and a position (3)"
+        ) from None
+    return Transform(Rotation(((a, b, c), (d, e, f), (g, h, i))), (x, y, z))
+
+
+def _taken_apart(T: Transform) -> tuple[Form, list[Scalar]]:
+    """Where the numbers of a transform stand, and the numbers. Zeros and ones that it knows of are no numbers."""
+    parts, numbers = [], []
+    for part in T.parts:
+        turn = _NO_TURN if part.R is IDENTITY else part.R.axis if isinstance(part.R, AxisRotation) else _DENSE
+        parts.append((isinstance(part, Slide), turn, part.p is not ZERO))
+        if isinstance(part.R, AxisRotation):
+            numbers += [part.R.c, part.R.s]
+        elif turn is _DENSE:
+            numbers += [x for row in part.R.rows for x in row]
+        numbers += part.p if part.p is not ZERO else ()
+    return (isinstance(T, Product), tuple(parts)), numbers
+
+
+def _put_together(form: Form, numbers: Sequence[Scalar]) -> Transform:
+    left, parts = iter(numbers), []
+    for is_slide, turn, is_shifted in form[1]:
+        R = IDENTITY
+        if turn is _DENSE:
+            R = Rotation((_three(left), _three(left), _three(left)))
+        elif turn != _NO_TURN:
+            R = AxisRotation(turn, next(left), next(left))
+        p = _three(left) if is_shifted else ZERO
+        parts.append(Slide(p) if is_slide else Transform(R, p))
+    return Product(*parts) if form[0] else parts[0]
+
+
+def _three(numbers: Iterator[Scalar]) -> Vec:
+    return (next(numbers), next(numbers), next(numbers))
 
 
 def _across(n: Vec, I: Mat) -> Mat:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.joints import Joint, Planar
+from qddot.joints import Joint, Own, Planar
 from qddot.model import Model
 from qddot.rotation import IDENTITY, ZERO, AxisRotation, Rotation
 from qddot.spatial import Product, Transform
@@ -68,6 +68,8 @@ def row_of(model: Model, i: int, fields: Sequence[str] = FIELDS) -> tuple[Any, .
 
 def mapped(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:
     """A row with its numbers replaced."""
+    if isinstance(value, Own):  # it has no numbers of its own, and functions are alike if their operations are
+        return other(value, {"function": value.recorded.digest})
     if isinstance(value, Joint):
         parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
         return other(value, {k: _map_parameter(value, x, number) for k, x in parts.items()})
@@ -103,6 +105,8 @@ def _described(value: Any, parts: Any) -> Any:
 
 
 def rebuilt(value: Any, parts: Any) -> Any:
+    if isinstance(value, Own):
+        return value
     if isinstance(value, Joint):
         return dataclasses.replace(value, **parts)  # type: ignore[type-var]
     if isinstance(value, Transform):

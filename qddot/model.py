@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from qddot.spatial import (
     force,
     zero_force,
 )
+from qddot.tape import Tape, record
 
 
 class Mimic(NamedTuple):
@@ -78,13 +78,37 @@ class Constraint:
     `velocity`(q, v).
 
     Either gives a sequence of numbers. They are differentiated exactly, so they must be written with arithmetic and the
-    functions of `qddot.scalars` or NumPy; q is the whole configuration, coordinate by coordinate.
+    functions of `qddot.scalars` or NumPy; q is the whole configuration, coordinate by coordinate. A model holds their
+    tapes: a function is recorded when the constraint is added, and what it depends on is read then.
     """
 
     name: str
     rows: int
     position: Callable[[Any], Any] | None = None
     velocity: Callable[[Any, Any], Any] | None = None
+
+    def recorded(self, nq: int, nv: int) -> Constraint:
+        """The same with tapes in the place of functions, and as many rows as they have results."""
+        if isinstance(self.position, Coupling):  # numbers alone
+            return self
+        position, velocity = self._tape(self.position, nq), self._tape(self.velocity, nq, nv)
+        rows = {len(tape.outputs) for tape in (position, velocity) if tape is not None}
+        if len(rows) != 1 or self.rows not in (0, *rows):
+            raise InputError(f"constraint {self.name!r} of {self.rows} rows: its functions give {sorted(rows)} numbers")
+        return Constraint(self.name, rows.pop(), position, velocity)
+
+    def _tape(self, function: Callable[..., Any] | None, *sizes: int) -> Tape | None:
+        if function is None or isinstance(function, Tape):
+            return function
+        what = f"the function of constraint {self.name!r}"
+        return record(what, lambda *vectors: function(*(x.tolist() for x in vectors)), sizes)
+
+    def describe(self) -> dict[str, Any]:
+        """A coupling by its numbers, a user's own functions by what their tapes compute."""
+        if isinstance(self.position, Coupling):
+            return {"coupling": self.position.describe()}
+        tapes = {"position": self.position, "velocity": self.velocity}
+        return {which: tape.digest for which, tape in tapes.items() if isinstance(tape, Tape)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +139,10 @@ class Model:
     findings: tuple[Finding, ...] = ()
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.constraints:
+            object.__setattr__(self, "constraints", tuple(c.recorded(self.nq, self.nv) for c in self.constraints))
 
     # ---- shape
 
@@ -312,7 +340,7 @@ class Model:
     def without_passive_forces(self) -> Model:
         """The same mechanism without joint damping, friction and springs."""
         none = tuple(Vector((0.0,) * len(d)) for d in self.damping)
-        return dataclasses.replace(self, damping=none, friction=none, stiffness=none)
+        return replace(self, damping=none, friction=none, stiffness=none)
 
     # ---- identity
 
@@ -350,7 +378,7 @@ class Model:
             }
             for loop in self.loops
         ]
-        own = [{"name": c.name, "rows": c.rows, **_describe_function(c)} for c in self.constraints]
+        own = [{"name": c.name, "rows": c.rows, **c.describe()} for c in self.constraints]
         return {
             **({"constraints": own} if own else {}),
             "name": self.name,
@@ -380,35 +408,14 @@ def _number(x: float) -> float | str:
     return x if np.isfinite(x) else ("inf" if x > 0 else "-inf")
 
 
-def _describe_function(constraint: Constraint) -> dict[str, Any]:
-    """A coupling by its numbers, a user's own function by its code."""
-    if isinstance(constraint.position, Coupling):
-        return {"coupling": constraint.position.describe()}
-    return {"code": repr(_code_key(constraint.position or constraint.velocity))}
-
-
 def describe_transform(T: Transform) -> dict[str, Any]:
     return {"rotation": [list(row) for row in T.R.rows], "position": list(T.p)}
 
 
 def describe_joint(joint: Joint) -> dict[str, Any]:
-    """A joint's kind and parameters. A user's own joint is known by name and by its function's code."""
+    """A joint's kind and parameters. A user's own joint is known by name and by the operations of its function."""
     if isinstance(joint, Own):
-        code_hash = hashlib.sha256(repr(_code_key(joint.function)).encode()).hexdigest()
-        return {"kind": joint.kind, "function": joint.name, "freedoms": joint.freedoms, "code": code_hash}
+        code = joint.recorded.digest
+        return {"kind": joint.kind, "function": joint.name, "freedoms": joint.freedoms, "code": code}
     fields = dataclasses.asdict(joint)  # type: ignore[call-overload]
     return {"kind": joint.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}
-
-
-def _code_key(function: Any) -> Any:
-    """What a function computes, as far as it can be told without running it: its code, constants, defaults, closure."""
-    if not hasattr(function, "__code__"):
-        return (type(function).__module__, type(function).__qualname__, repr(vars(function)))
-    cells = tuple(_constant_key(c.cell_contents) for c in function.__closure__ or ())
-    return (_constant_key(function.__code__), repr(function.__defaults__), cells)
-
-
-def _constant_key(x: Any) -> Any:
-    if isinstance(x, types.CodeType):
-        return (x.co_code.hex(), x.co_names, tuple(_constant_key(c) for c in x.co_consts))
-    return _code_key(x) if isinstance(x, types.FunctionType) else repr(x)

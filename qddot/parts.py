@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from qddot.blocks import Vector
-from qddot.errors import ModelError, message
-from qddot.joints import Free, Joint, Planar, Spherical
+from qddot.errors import ModelError, QddotError, message
+from qddot.joints import KINDS, Free, Joint, Own, Planar, Spherical
 from qddot.rotation import AxisRotation, Mat
 from qddot.spatial import Transform, constant_transform
 
@@ -90,6 +90,11 @@ def unit_axes(joint: Joint, element: str, where: str, find: Find) -> Joint:
     if not isinstance(joint, Joint):
         fix = "give one of qddot.joints, such as Revolute((0, 0, 1))"
         raise ModelError(message(where, element, f"{joint!r} is no joint", fix))
+    if type(joint) not in KINDS.values():  # its code would not be part of the model's identity
+        fix = "give one of qddot.joints; a motion of your own is Own(function, freedoms)"
+        raise ModelError(message(where, element, f"it is of the class {type(joint).__name__}, which qddot has not", fix))
+    if isinstance(joint, Own):
+        check_own(joint, element, where)
     for attribute in ("axis", "first", "second"):
         if hasattr(joint, attribute):
             axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
@@ -109,6 +114,20 @@ def unit_axes(joint: Joint, element: str, where: str, find: Find) -> Joint:
             fix = "give three letters, no two equal in a row, such as 'xyz'"
             raise ModelError(message(where, element, f"its sequence is {letters!r}", fix))
     return joint
+
+
+def check_own(joint: Own, element: str, where: str) -> None:
+    """A user's own joint is known by the operations of its function, so they must be found."""
+    if isinstance(joint.freedoms, bool) or joint.freedoms not in range(1, 7):
+        raise ModelError(message(where, element, f"it has {joint.freedoms!r} freedoms", "give a whole number from 1 to 6"))
+    try:
+        _ = joint.recorded
+    except Exception as error:  # a user's function may raise anything
+        problem = (
+            f"its function cannot be used: {error}" if isinstance(error, QddotError) else f"its function raises {error!r}"
+        )
+        fix = "it takes a list of as many scalars as the joint has freedoms, and gives the child's Transform"
+        raise ModelError(message(where, element, problem, fix)) from error
 
 
 def check_springs(joint: Joint, stiffness: Vector, element: str, where: str) -> None:

@@ -559,11 +559,12 @@ class Robot(DerivativeMethods, ConstraintMethods):
     def _numbers(self, x: ArrayLike, what: str) -> Array:
         try:
             array = np.asarray(x)
-        except ValueError as error:
-            raise InputError(f"{what} is no array of numbers: {error}") from None
+        except ValueError:
+            raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
         if array.dtype.kind in "iub" or array.dtype == np.float32:
             array = array.astype(float)
-        if array.dtype.kind not in "fcO":
+        of_other = array.dtype == object and not all(hasattr(x, "__sub__") for x in array.flat)
+        if array.dtype.kind not in "fcO" or of_other:
             raise InputError(f"{what} must hold numbers, not {array.dtype}")
         return array
 

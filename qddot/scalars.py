@@ -20,6 +20,37 @@ Scalar = Any
 _NAN = float("nan")
 
 
+class NotKnownYet(TypeError):  # noqa: N818  what a value is, while a function is traced
+    """A number was asked for that stands for many."""
+
+
+def _refuse(what: str, instead: str) -> Any:
+    def method(self: Unknown, *_: Any) -> Any:
+        raise NotKnownYet(f"a traced value cannot {what}, because it stands for every input at once; {instead}")
+
+    return method
+
+
+class Unknown:
+    """What scalars that record operations have in common: their value cannot be looked at."""
+
+    __slots__ = ()
+
+    __bool__ = _refuse("decide an if", "use qddot.scalars.where(condition, then, otherwise)")
+    __float__ = _refuse("become a float", "use the functions of qddot.scalars or NumPy, not the math module")
+    __int__ = _refuse("become an integer", "keep counts and indices out of what is traced")
+    __index__ = _refuse("be an index", "keep counts and indices out of what is traced")
+    __iter__ = _refuse("be iterated", "it is one number")
+    __eq__ = _refuse("be compared with ==", "use qddot.scalars.less and where")
+    __ne__ = _refuse("be compared with !=", "use qddot.scalars.less and where")
+    __le__ = _refuse("be compared with <=", "use < and qddot.scalars.where")
+    __ge__ = _refuse("be compared with >=", "use > and qddot.scalars.where")
+    __abs__ = _refuse("give its absolute value", "use where(less(x, 0.0), -x, x)")
+
+    def __hash__(self) -> int:
+        raise NotImplementedError
+
+
 def sin(x: Scalar) -> Scalar:
     """Sine; NaN at infinity, as IEEE has it."""
     if isinstance(x, float | int):

@@ -19,14 +19,15 @@ MAY_IMPORT = {
     "scalars": set(),
     "errors": set(),
     "rotation": {"scalars"},
+    "tape": {"scalars", "errors"},
     "dual": {"scalars"},
     "spatial": {"rotation", "scalars"},
     "blocks": {"spatial", "rotation", "scalars"},
-    "joints": {"blocks", "spatial", "rotation", "dual", "scalars"},
+    "joints": {"blocks", "spatial", "rotation", "tape", "dual", "scalars", "errors"},
     "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
     "joint_space": {"blocks", "scalars"},
     "couplings": {"errors"},
-    "model": {"couplings", "joints", "joint_space", "blocks", "spatial", "rotation", "scalars", "errors"},
+    "model": {"couplings", "joints", "joint_space", "blocks", "spatial", "rotation", "tape", "scalars", "errors"},
     "axes": {"model"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"couplings", "model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
@@ -60,7 +61,7 @@ MAY_IMPORT = {
     "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
         *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "regroup"),
         *("viewer", "naming", "formats"),
-        *("model", "joints", "blocks", "spatial", "rotation", "dual", "scalars", "errors"),
+        *("model", "joints", "blocks", "spatial", "rotation", "tape", "dual", "scalars", "errors", ""),
     },
     "robot": {
         *(
@@ -175,11 +176,11 @@ def test_algorithms_cite_their_source(path):
 
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
-    "joints.py": 600,  # thirteen kinds that are read side by side
+    "joints.py": 660,  # thirteen kinds that are read side by side, and how a user's own one is recorded
     "build.py": 450,  # half of it is the signatures and docstrings of Builder
     "robot.py": 800,  # one short method a function, all alike
     "functions.py": 640,  # one table of all functions and formulations, and what makes programs of its rows
-    "model.py": 420,  # what algorithms read and write, in one place
+    "model.py": 430,  # what algorithms read and write, in one place
     "native.py": 420,  # what reads each part of a file, all alike
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 600,  # the format and what of it is left out

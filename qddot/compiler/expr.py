@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from qddot.compiler.ops import COMMUTATIVE, OPS
 from qddot.compiler.rules import SIMPLIFY
 from qddot.errors import KernelTooLargeError
+from qddot.scalars import Unknown
 
 _RESIDUE = 1e-13  # of its terms: a sum below this is rounding
 _DIGITS = 13
@@ -141,18 +142,7 @@ class Graph:
         return self.const(x)
 
 
-class NotKnownYet(TypeError):  # noqa: N818  what a value is, while an algorithm is traced
-    """A number was asked for that stands for many."""
-
-
-def _refuse(what: str, instead: str) -> Any:
-    def method(self: Expr, *_: Any) -> Any:
-        raise NotKnownYet(f"a traced value cannot {what}, because it stands for every input at once; {instead}")
-
-    return method
-
-
-class Expr:
+class Expr(Unknown):
     """A scalar that is not known yet."""
 
     __slots__ = ("graph", "node")
@@ -231,17 +221,6 @@ class Expr:
     def mark(self, symbol: str, link: int) -> None:
         """Everything traced since the last mark computes this symbol of this link."""
         self.graph.marks.append((len(self.graph), symbol, link))
-
-    __bool__ = _refuse("decide an if", "use qddot.scalars.where(condition, then, otherwise)")
-    __float__ = _refuse("become a float", "use the functions of qddot.scalars, not those of math")
-    __int__ = _refuse("become an integer", "keep counts and indices out of what is traced")
-    __index__ = _refuse("be an index", "keep counts and indices out of what is traced")
-    __iter__ = _refuse("be iterated", "it is one number")
-    __eq__ = _refuse("be compared with ==", "use qddot.scalars.less and where")
-    __ne__ = _refuse("be compared with !=", "use qddot.scalars.less and where")
-    __le__ = _refuse("be compared with <=", "use < and qddot.scalars.where")
-    __ge__ = _refuse("be compared with >=", "use > and qddot.scalars.where")
-    __abs__ = _refuse("give its absolute value", "use where(less(x, 0.0), -x, x)")
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.node))

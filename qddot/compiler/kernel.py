@@ -194,7 +194,10 @@ class _Batches:
         if len(args) != len(self.inputs):
             raise InputError(f"{name} takes {', '.join(self.names)}; {len(args)} arrays were given")
         for x, own, shape in zip(args, self.names, self.inputs, strict=True):
-            array = np.asarray(x)
+            try:
+                array = np.asarray(x)
+            except ValueError:
+                raise InputError(f"{name}: {own} is a ragged list; give an array") from None
             if array.dtype.kind not in _REAL:
                 raise InputError(f"{name}: {own} must hold real numbers, not {array.dtype}")
             if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):

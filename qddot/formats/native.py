@@ -24,7 +24,7 @@ from qddot.errors import FileError, Finding, ModelError, message
 from qddot.formats.files import read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
-from qddot.parts import rigid
+from qddot.parts import check_own, rigid
 from qddot.rotation import Mat, Rotation, Vec
 from qddot.spatial import Inertia, Transform
 
@@ -245,6 +245,7 @@ class _Reader:
             fix = f"functions are not stored: read it with own_joints={{{name!r}: function}}"
             self._fail(f"{at}.function", f"the joint needs the function {name!r}", fix)
         joint = Own(self.own_joints[name], freedoms, name)
+        check_own(joint, f"{at}.function", self.file)
         if describe_joint(joint)["code"] != code:
             problem = f"function {name!r} is not the one that the file was saved with"
             fix = "check that it still gives the same motion, and save the robot again"

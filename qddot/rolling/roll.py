@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qddot.axes import Axes
-from qddot.compiler.expr import Graph, NotKnownYet
+from qddot.compiler.expr import Graph
 from qddot.compiler.rolled import Rolled
 from qddot.errors import NotRollableError
 from qddot.kinds import kinds_of
@@ -21,6 +21,7 @@ from qddot.rolling.quantities import layout_of
 from qddot.rolling.record import Memory, Recorder
 from qddot.rolling.shared import numbers_of
 from qddot.rolling.singled import Singled
+from qddot.scalars import NotKnownYet
 
 MOST_KINDS = 64
 _PASSES = 8  # what is known of memory grows with each; a few are enough

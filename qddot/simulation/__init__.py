@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qddot.errors import InputError, QddotWarning, unknown
-from qddot.simulation import adaptive, controls, forces
+from qddot.simulation import adaptive, controls, forces, stiffness
 from qddot.simulation.adaptive import Event, joint_limits
 from qddot.simulation.given import count, positive
 from qddot.simulation.integrators import INTEGRATORS
@@ -18,7 +18,7 @@ from qddot.simulation.trajectory import Trajectory
 
 __all__ = ["Event", "Progress", "Rollout", "Trajectory", "controls", "forces", "joint_limits", "simulate"]
 
-_TOLERANCES = {"rtol": 1e-8, "atol": 1e-10}
+_WAY_OUT = "keep fewer states (record=…), or run it in pieces (Rollout) or into a folder (simulation.recorded)"
 
 
 def simulate(
@@ -35,22 +35,30 @@ def simulate(
 ) -> Trajectory:
     """A robot from (q0, v0) through time; docs/simulation.md has the options."""
     steps = count(steps, "steps")
-    every = steps if record == "end" else count(record, "record")
+    every = steps if isinstance(record, str) and record == "end" else count(record, "record")
     if steps % every:
         raise InputError(f"record={every} does not divide the {steps} steps, so the end would not be recorded")
-    if integrator not in (*INTEGRATORS, *adaptive.METHODS):
-        raise unknown("integrator", integrator, (*INTEGRATORS, *adaptive.METHODS), "qddot")
+    known = (*INTEGRATORS, *adaptive.METHODS)
+    if not isinstance(integrator, str) or integrator not in known:
+        raise unknown("integrator", integrator, known, "qddot")
+    is_adaptive = integrator in adaptive.METHODS
+    tolerances = {name: options.pop(name) for name in ("rtol", "atol", "events") if is_adaptive and name in options}
+    if is_adaptive and robot.model.is_constrained:  # there are no steps of ours after which to project
+        options.setdefault("constraints", "baumgarte")
+    rollout = made(robot, controls, dt=dt, **options, **({} if is_adaptive else {"integrator": integrator}))
+    start = rollout.start(q0, v0)
+    rollout.fits_in_memory(steps // every + 1, start, _WAY_OUT)
     numbers = np.arange(0, steps + 1, every)
     info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
-    if integrator in adaptive.METHODS:
-        rollout, q, v, facts = _adaptively(robot, q0, v0, controls, dt, integrator, numbers, options)
+    if is_adaptive:
+        q, v, facts = _adaptively(rollout, start, integrator, numbers, **tolerances)
         if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
             numbers = numbers[np.isfinite(q).all(axis=-1)]
             q, v = q[: len(numbers)], v[: len(numbers)]
         info |= facts
     else:
-        rollout = _rollout(robot, controls, dt=dt, integrator=integrator, **options)
-        _, q, v = rollout.run(rollout.start(q0, v0), steps, every, with_start=True)
+        stiffness.warn(rollout, start, stacklevel=3)
+        _, q, v = rollout.run(start, steps, every, with_start=True)
         _look(q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
     info |= {"dt": rollout.dt, "free": rollout.free}
@@ -72,7 +80,8 @@ def _look(q: Any, v: Any, numbers: Any, integrator: str) -> None:
         )
 
 
-def _rollout(robot: Any, controls: Any, **options: Any) -> Rollout:
+def made(robot: Any, controls: Any, **options: Any) -> Rollout:
+    """A rollout, or an error that says which option there is not."""
     for name in ("rtol", "atol", "events"):
         if name in options:
             raise InputError(f"{name}= is for the integrators {', '.join(adaptive.METHODS)}")
@@ -84,20 +93,16 @@ def _rollout(robot: Any, controls: Any, **options: Any) -> Rollout:
 
 
 def _adaptively(
-    robot: Any, q0: Any, v0: Any, controls: Any, dt: float, method: str, numbers: Any, options: dict[str, Any]
-) -> tuple[Rollout, Any, Any, dict[str, Any]]:
-    own = {name: positive(options.pop(name, usual), name) for name, usual in _TOLERANCES.items()}
-    events = adaptive.checked(options.pop("events", ()))
-    if robot.model.is_constrained:  # there are no steps of ours after which to project
-        options.setdefault("constraints", "baumgarte")
-    rollout = _rollout(robot, controls, dt=dt, **options)
+    rollout: Rollout, start: Progress, method: str, numbers: Any, rtol: Any = 1e-8, atol: Any = 1e-10, events: Any = ()
+) -> tuple[Any, Any, dict[str, Any]]:
+    own = {"rtol": positive(rtol, "rtol"), "atol": positive(atol, "atol")}
     if rollout.held.shape[-1]:
         raise InputError(f"integrator {method!r} chooses its own steps; give controls as a function of (t, q, v)")
     if rollout.plan.project:
         raise InputError(f"integrator {method!r} chooses its own steps; take constraints='baumgarte'")
     times = rollout.t0 + rollout.dt * numbers
-    q, v, facts = adaptive.solve(rollout, method, q0, v0, times, events=events, **own)
-    return rollout, q, v, {**own, **facts}
+    q, v, facts = adaptive.solve(rollout, method, start.state, times, events=adaptive.checked(events), **own)
+    return q, v, {**own, **facts}
 
 
 def drift(robot: Any, q: Any, v: Any) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from qddot import parameters
 from qddot.errors import InputError, QddotWarning
 from qddot.scalars import stack
 
@@ -58,8 +57,7 @@ def _distance(k: int, bound: float, sign: float) -> Callable[[float, Array, Arra
 def solve(
     rollout: Rollout,
     method: str,
-    q0: ArrayLike,
-    v0: ArrayLike,
+    start: Array,
     times: Array,
     *,
     rtol: float,
@@ -71,7 +69,6 @@ def solve(
         from scipy.integrate import solve_ivp
     except ImportError as missing:
         raise InputError(f"integrator {method!r} is SciPy's: pip install 'qddot[sim]'") from missing
-    start = rollout.start(q0, v0).state
     batch, nq = start.shape[:-1], rollout.robot.nq
     out = np.full((*batch, len(times), start.shape[-1]), np.nan)
     found: list[dict[str, Any]] = []
@@ -135,8 +132,7 @@ def _functions(rollout: Rollout, kernels: Any, k: tuple[int, ...]) -> tuple[Call
 
 def _in_python(rollout: Rollout, values: Sequence[Array]) -> tuple[Callable[..., Array], Any]:
     """SciPy then finds the Jacobian by differences."""
-    own = parameters.put(rollout.model, rollout._parameters, values)
-    system = rollout._system(own, None)
+    system = rollout._system([x.reshape(-1) for x in values])
     return (lambda t, y: system.flow(t, y)), None
 
 
@@ -164,8 +160,10 @@ def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
 
 def checked(events: Any) -> tuple[Event, ...]:
     """The events, or what is wrong with them."""
-    given = (events,) if isinstance(events, Event) else tuple(events or ())
+    given = (events,) if isinstance(events, Event) else events
+    if not isinstance(given, Sequence):
+        raise InputError(f"events: {events!r} is no list of qddot.simulation.Event")
     for e in given:
-        if not isinstance(e, Event):
+        if not isinstance(e, Event) or not callable(e.function):
             raise InputError(f"events: {e!r} is no qddot.simulation.Event; give Event(name, function(t, q, v))")
-    return given
+    return tuple(given)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.errors import InputError
-from qddot.simulation import drift, given
-from qddot.simulation.recording import CHANNEL, Recording, State, packed, record
-from qddot.simulation.rollout import Progress, Rollout
+from qddot.errors import InputError, RecordingError
+from qddot.simulation import drift, given, made, stiffness
+from qddot.simulation.archive import packed
+from qddot.simulation.recording import CHANNEL, Recording, State, record
+from qddot.simulation.rollout import Progress
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
@@ -41,16 +42,21 @@ def record_simulation(
 ) -> Trajectory:
     """`robot.simulate` into a folder, `chunk` steps at a time, keeping every `every`-th state; the arguments are the same.
 
-    The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Arrays, numbers
-    and the robot are compared with what the folder was begun with; functions cannot be, and must be the same.
+    The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Everything that
+    a result depends on is compared with what the folder was begun with, functions by their operations.
     """
     steps, every, chunk = (given.count(n, what) for n, what in ((steps, "steps"), (every, "every"), (chunk, "chunk")))
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
-    rollout = Rollout(robot, controls, dt=dt, integrator=integrator, **options)
+    rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
     start = rollout.start(q0, v0)
+    stiffness.warn(rollout, start, stacklevel=2)
+    rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
 
     def step_chunk(state: dict[str, Array]) -> tuple[State, Mapping[str, Any]]:
+        shapes = [(state[n].shape, state[n].dtype.kind) for n in ("step", "state")]
+        if shapes != [((), "i"), (start.state.shape, "f")] or not 0 <= int(state["step"]) < steps:  # a stranger's file
+            raise RecordingError(f"{directory}: its last state is not one of this run; give another folder")
         begin = int(state["step"])
         count = min(chunk, steps - begin)
         after, q, v = rollout.run(Progress(begin, state["state"]), count, every, with_start=begin == 0)
@@ -67,7 +73,8 @@ def record_simulation(
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}
     batch = start.state.ndim - 1
     chunks = -(-steps // chunk)
-    found = record(step_chunk, first, chunks, directory, robot=robot, info=info, batch_axes=batch, progress=progress)
+    given_as = {"robot": robot, "info": info, "run_of": rollout.identity, "batch_axes": batch}
+    found = record(step_chunk, first, chunks, directory, **given_as, progress=progress)
     return found.trajectory(robot)
 
 

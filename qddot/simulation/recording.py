@@ -3,7 +3,8 @@
 A long simulation is cut into chunks of steps. A chunk is a function of the state before it, so that a run that was killed
 goes on from the end of its last complete chunk and gives the bits of a run that was not. What is in the folder:
 
-    manifest.json     format, what the run is of, and for every complete chunk its file, its rows and its SHA-256
+    manifest.json     format, what the run is of, and for every complete chunk its file, its rows and its SHA-256; nothing
+                      that a result depends on is missing, so that a run is never gone on with as another one
     robot.qddot       the robot, where it can be written
     chunk-000000.npz  arrays of one chunk, and under "state/" the state after it
 
@@ -15,14 +16,12 @@ from __future__ import annotations
 import dataclasses
 import errno
 import hashlib
-import io
 import json
 import os
 import sys
 import time
 import uuid
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -34,14 +33,15 @@ from numpy.typing import NDArray
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError
 from qddot.formats import native
 from qddot.model import Model
+from qddot.simulation import manifest
+from qddot.simulation.archive import NUMBERS, packed, unpacked
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
 State = Mapping[str, Any]
 StepChunk = Callable[[dict[str, Array]], tuple[State, Mapping[str, Any]]]
 
-FORMAT, VERSION = "qddot recording", 1
-MANIFEST, ROBOT = "manifest.json", "robot.qddot"
+ROBOT = "robot.qddot"
 CHANNEL = "channel/"  # before the names of a saved trajectory's own channels
 _STATE, _UNFINISHED = "state/", ".unfinished"
 
@@ -54,6 +54,7 @@ def record(
     *,
     robot: Any = None,
     info: Mapping[str, Any] | None = None,
+    run_of: Mapping[str, Any] | None = None,
     batch_axes: int = 0,
     progress: bool | None = None,
 ) -> Recording:
@@ -62,13 +63,18 @@ def record(
     `step_chunk(state)` gives the state after a chunk and the chunk's arrays; both are dictionaries of arrays. Time is the
     first axis of "t", and of the other arrays the axis after `batch_axes` ones. It must depend on nothing but its state:
     then a run that was interrupted, or killed, and called again gives the same bits as one that was not. The folder of
-    another run (other state0, robot or info) is refused. `progress` shows a bar; None: on a terminal.
+    another run (other state0, robot, info or `run_of`, which is everything else that `step_chunk` depends on) is refused.
+    `progress` shows a bar; None: on a terminal.
     """
     run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, progress)
     with run.only_writer():
-        run.begin(first, robot, info or {}, batch_axes)
+        run.begin(first, robot, info or {}, run_of or {}, batch_axes)
         run.drop_damaged()
         state, begun = run.state or first, len(run.chunks)
+        if state.keys() != first.keys():
+            raise RecordingError(
+                f"{run.directory}: its last state has {list(state)}, not {list(first)}: it is not this run's"
+            )
         try:
             for k in range(begun, chunks):
                 bar.show(k, begun)
@@ -90,12 +96,12 @@ class Recording:
         self.directory = Path(directory)
         self._manifest: dict[str, Any] = {}
         if self.exists:
-            self._manifest = self._read_manifest()
+            self._manifest = manifest.read(self.directory)
 
     @property
     def exists(self) -> bool:
         """Whether a run has been begun there."""
-        return (self.directory / MANIFEST).is_file()
+        return (self.directory / manifest.NAME).is_file()
 
     @property
     def chunks(self) -> list[dict[str, Any]]:
@@ -120,8 +126,13 @@ class Recording:
         self._must_exist()
         parts = [self._read_chunk(chunk) for chunk in self.chunks]
         names = [n for n in (parts[0] if parts else ()) if not n.startswith(_STATE)]
-        axes = {n: 0 if n == "t" else int(self._manifest["batch_axes"]) for n in names}
-        return {n: np.concatenate([part[n] for part in parts], axis=axes[n]) for n in names}
+        try:
+            return {n: np.concatenate([part[n] for part in parts], axis=self._time_axis(n)) for n in names}
+        except (KeyError, ValueError, TypeError) as error:
+            raise RecordingError(f"{self.directory}: its chunks do not fit together: {error}") from None
+
+    def _time_axis(self, name: str) -> int:
+        return 0 if name == "t" else int(self._manifest["batch_axes"])
 
     def trajectory(self, robot: Any) -> Trajectory:
         """What has been recorded so far, as a trajectory: t, q, v, a, tau, and all else as channels."""
@@ -135,8 +146,13 @@ class Recording:
                 f"{self.directory} was recorded of another robot than {robot.name!r}; give the one it was made with"
             )
         own = {n: arrays.pop(n) for n in list(arrays) if n not in ("t", "q", "v", "a", "tau")}
+        if of_other := [n for n, x in arrays.items() if x.dtype.kind not in "fiu"]:
+            raise RecordingError(f"{self.directory}: {', '.join(of_other)} hold something else than real numbers")
         channels = {n.removeprefix(CHANNEL): x for n, x in own.items()}
-        return Trajectory(robot, **arrays, channels=channels, info=self.info)
+        try:
+            return Trajectory(robot, **arrays, channels=channels, info=self.info)
+        except InputError as error:
+            raise RecordingError(f"{self.directory}: it holds no states of robot {robot.name!r}: {error}") from None
 
     def model(self) -> Model:
         """The robot's model as it was saved with the run."""
@@ -144,26 +160,37 @@ class Recording:
         if not (self.directory / ROBOT).is_file():
             problem = "its robot has functions of its user's own, which cannot be written"
             raise RecordingError(f"{self.directory}: {problem}; give robot=")
-        source, package_dirs = self._manifest.get("source", ("", ()))
-        return dataclasses.replace(native.read(self.directory / ROBOT), source=source, package_dirs=tuple(package_dirs))
+        source, package_dirs = self._manifest.get("source") or ("", ())
+        try:
+            found = native.read(self.directory / ROBOT)
+        except ModelError as error:
+            raise RecordingError(f"{error}; give robot=") from None
+        return dataclasses.replace(found, source=source, package_dirs=tuple(package_dirs))
 
     # ---- writing
 
-    def begin(self, first: dict[str, Array], robot: Any, info: Mapping[str, Any], batch_axes: int) -> None:
+    def begin(
+        self,
+        first: dict[str, Array],
+        robot: Any,
+        info: Mapping[str, Any],
+        run_of: Mapping[str, Any],
+        batch_axes: int,
+    ) -> None:
         """Writes the manifest of a new run, or checks that the one that is there is of the same run."""
+        plain = {"info": dict(info), "run_of": dict(run_of)}
         identity = {
             "robot": None if robot is None else robot.model.digest,
-            "state0": hashlib.sha256(packed(first)).hexdigest(),
-            "info": json.loads(json.dumps(dict(info), default=_plain, sort_keys=True)),
+            "state0": {name: hashlib.sha256(packed({name: x})).hexdigest() for name, x in first.items()},
+            **json.loads(json.dumps(plain, default=_plain, sort_keys=True)),
             "batch_axes": batch_axes,
         }
         if self._manifest:
-            other = [name for name, value in identity.items() if self._manifest.get(name) != value]
-            if other:
+            if other := manifest.differences(self._manifest, identity):
                 fix = "give another folder, remove this one, or save with overwrite=True"
                 raise InputError(f"{self.directory} holds another run, of another {' and '.join(other)}: {fix}")
             return
-        self._manifest = {"format": FORMAT, "version": VERSION, **identity, "chunks": []}
+        self._manifest = {"format": manifest.FORMAT, "version": manifest.VERSION, **identity, "chunks": []}
         if robot is not None:
             self._manifest["source"] = [robot.model.source, list(robot.model.package_dirs)]
             self._write_robot(robot.model)
@@ -188,7 +215,7 @@ class Recording:
             raise InputError(f"a chunk has the arrays {sorted(rows)}, and those before it {known}; give the same in all")
         data = packed(rows | {_STATE + n: x for n, x in state.items()})
         entry = {
-            "file": f"chunk-{len(self.chunks):06d}.npz",
+            "file": manifest.chunk_name(len(self.chunks)),
             "rows": next(iter(times.values()))[0],
             "sha256": hashlib.sha256(data).hexdigest(),
         }
@@ -221,7 +248,7 @@ class Recording:
             for path in self.directory.glob(f".*{_UNFINISHED}"):
                 with suppress(OSError):
                     path.unlink()
-            self._manifest = self._read_manifest() if self.exists else {}
+            self._manifest = manifest.read(self.directory) if self.exists else {}
             yield
 
     def _write(self, name: str, data: bytes) -> None:
@@ -229,7 +256,7 @@ class Recording:
             _write(self.directory / name, data)
 
     def _write_manifest(self) -> None:
-        self._write(MANIFEST, (json.dumps(self._manifest, indent=1) + "\n").encode())
+        self._write(manifest.NAME, (json.dumps(self._manifest, indent=1) + "\n").encode())
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -247,22 +274,10 @@ class Recording:
 
     def _must_exist(self) -> None:
         if not self._manifest:
-            raise RecordingError(f"{self.directory}: there is no recorded run ({MANIFEST} is missing); check the path")
-
-    def _read_manifest(self) -> dict[str, Any]:
-        path = self.directory / MANIFEST
-        try:
-            content = json.loads(path.read_bytes())
-            if content["format"] != FORMAT or not all({"file", "rows", "sha256"} <= c.keys() for c in content["chunks"]):
-                raise ValueError("it is no manifest of qddot's")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordingError(f"{path}: it cannot be read: {error}; is this the folder of a recorded run?") from None
-        if content["version"] != VERSION:
-            raise RecordingError(f"{path}: it is of version {content['version']}; this qddot reads version {VERSION}")
-        return dict(content)
+            raise RecordingError(f"{self.directory}: there is no recorded run ({manifest.NAME} is missing); check the path")
 
     def _read_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Array]:
-        path = self.directory / Path(chunk["file"]).name  # a manifest from elsewhere leads to no other folder
+        path = self.directory / chunk["file"]
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -270,10 +285,21 @@ class Recording:
         if hashlib.sha256(data).hexdigest() != chunk["sha256"]:
             raise RecordingError(f"{path}: its content has changed since it was written; the chunks before it are intact")
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as content:
-                return {name: content[name] for name in content.files}
-        except (ValueError, zipfile.BadZipFile) as error:
+            content = unpacked(data)
+        except Exception as error:  # ZIP and NumPy's readers raise almost anything, and a file may be a stranger's
             raise RecordingError(f"{path}: it holds no arrays: {error}") from None
+        self._check_rows(content, chunk, path)
+        return content
+
+    def _check_rows(self, content: Mapping[str, Array], chunk: Mapping[str, Any], path: Path) -> None:
+        """A chunk must hold what the manifest says, also where its SHA-256 is right."""
+        rows = {n: x for n, x in content.items() if not n.startswith(_STATE)}
+        if (known := self._manifest.get("arrays")) is not None and sorted(rows) != sorted(known):
+            raise RecordingError(f"{path}: it has the arrays {sorted(rows)}, and the manifest says {known}")
+        for name, x in rows.items():
+            axis = self._time_axis(name)
+            if x.ndim <= axis or x.shape[axis] != chunk["rows"]:
+                raise RecordingError(f"{path}: {name!r} has the shape {x.shape}; the manifest says {chunk['rows']} times")
 
 
 # ---- arrays and files ------------------------------------------------------------------------------------------------
@@ -282,19 +308,9 @@ class Recording:
 def _arrays(content: State, what: str) -> dict[str, Array]:
     arrays = {name: np.asarray(x, order="C") for name, x in content.items()}
     for name, x in arrays.items():
-        if x.dtype.kind not in "fiubc":
+        if x.dtype.kind not in NUMBERS:
             raise InputError(f"{name!r} in {what} must be an array of numbers, not of {x.dtype}")
     return arrays
-
-
-def packed(arrays: Mapping[str, Array]) -> bytes:
-    """The bytes of an .npz file; the same arrays always give the same."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:  # as np.savez does, but for any names, and without the time of day
-        for name, x in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, x, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,7 +17,6 @@ from qddot.compiler.rollout import Layout, Step
 from qddot.compiler.target import host
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import InputError, KernelTooLargeError, unknown
-from qddot.model import Model
 from qddot.scalars import split, stack
 from qddot.simulation import given
 from qddot.simulation.integrators import INTEGRATORS, State
@@ -38,7 +37,8 @@ class Progress(NamedTuple):
 class Rollout:
     """A simulation that is set up once and run in as many pieces as one likes: pieces give the bits of an unbroken run.
 
-    A user's functions (`controls`, `forces`, `prescribed`) are traced at the first run; what they refer to is read then.
+    A user's functions (`controls`, `forces`, `prescribed`) are recorded now; what they refer to is read now, and changes
+    afterwards are not seen.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Rollout:
     ) -> None:
         if robot.nv == 0:
             raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to simulate")
-        if integrator not in INTEGRATORS:
+        if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
         self.robot, self.model, self.integrator = robot, robot.model, integrator
         self.dt, self.t0 = given.positive(dt, "dt"), given.finite(t0, "t0")
@@ -66,11 +66,11 @@ class Rollout:
         self.free, self.values = given.free(robot, free)
         motion = given.motion(self.model, prescribed)
         keep = given.keeping(robot, constraints, gains)
-        extra = (forces,) if callable(forces) else tuple(forces)
-        for f in extra:
-            if not callable(f):
-                raise InputError(f"forces: {f!r} is no function of (t, q, v)")
-        self.plan = Plan(law, self.held.shape[-1], extra, motion, *keep)
+        n_held, self._is_array = self.held.shape[-1], law is given.as_given
+        sizes = (robot.nq, robot.nv, *((n_held,) if n_held else ()))
+        tape = None if law is None else given.recorded("controls", law, (robot.nv,), sizes)
+        extra = given.forces(self.model, forces, self._parameters)
+        self.plan = Plan(tape, n_held, extra, motion, *keep)
         self._supported()
 
     def _supported(self) -> None:
@@ -83,6 +83,28 @@ class Rollout:
         others = tuple(k for k in range(self.robot.nv) if k not in (self.plan.motion or {}))
         if guilty := self.robot._massless(others):
             raise self.robot._no_mass(guilty)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that results depend on, beside the robot, the start and the arrays that are given."""
+        from qddot import __version__
+
+        plan = self.plan
+        joints = {name: plan.motion[k].digest for name, k in self.robot.v_index.items() if plan.motion and k in plan.motion}
+        return {
+            "integrator": self.integrator,
+            "dt": self.dt,
+            "t0": self.t0,
+            "controls": plan.law.digest if plan.law else None,
+            "forces": [f.digest for f in plan.forces],
+            "prescribed": joints,
+            "free": list(self.free),
+            "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
+            "gains": plan.gains,
+            "rows": plan.rows,  # of the constraints that are kept
+            "arithmetic": ("fused" if host().fma else "not fused") if self.robot.compiled else "python",
+            "qddot": __version__,
+        }
 
     # ---- running
 
@@ -102,6 +124,16 @@ class Rollout:
         parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
         return Progress(0, np.concatenate([*parts, *past], axis=-1))
 
+    def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
+        """Refuses to begin a run whose states, forces and times would not fit into memory."""
+        numbers = prod(start.state.shape[:-1]) * (self.robot.nq + 2 * self.robot.nv) + 1
+        needed, there = 8 * rows * numbers, given.memory()
+        if needed > there:
+            raise InputError(
+                f"{rows:,} states of {prod(start.state.shape[:-1]):,} samples take {needed / 1e9:,.0f} GB, and there are "
+                f"{there / 1e9:,.0f} GB of memory; {way_out}"
+            )
+
     def _fits(self, q: Array, v: Array) -> None:
         """Loops must be closed at the start, and prescribed freedoms where their motion begins."""
         if self.plan.rows:
@@ -115,7 +147,7 @@ class Rollout:
                 )
             if np.any(self.robot._closure.needs_more_rows(q)):
                 raise self.robot._closure.more_rows_error("start from the neutral configuration's way of assembly")
-        system = self._system(self.model, None)
+        system = self._system(())
         for k in self.plan.motion or {}:
             x, rate, _ = system._motion(k, self.t0)
             here = q[..., system._place(k)], v[..., k]
@@ -138,6 +170,7 @@ class Rollout:
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
             raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are asked for")
         rows = (begin + steps) // record - begin // record
+        self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
         n = self.robot.nq + self.robot.nv
         flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
         records = np.empty((len(flat), rows + with_start, n))
@@ -219,7 +252,7 @@ class Rollout:
     @property
     def _has_functions(self) -> bool:
         """Whether a user's functions are traced with it, which may depend on anything."""
-        own_law = self.plan.law is not None and self.plan.law is not given.as_given
+        own_law = self.plan.law is not None and not self._is_array
         return own_law or bool(self.plan.forces) or bool(self.plan.motion)
 
     @cached_property
@@ -269,11 +302,12 @@ class Rollout:
         if not any(p.of_links for p in self._parameters):
             model = functions.lookup(self.plan.function, method)[0].simplify(model)
         filled = functions._with_traced_inertias(parameters.put(model, self._parameters, values), graph)
-        return System(self.plan, own, filled, method, sums, u if len(u) else None)
+        return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
-    def _system(self, model: Model, u: Array | None) -> System:
+    def _system(self, values: Sequence[Array]) -> System:
         """On floats, by the first formulation there is."""
-        return System(self.plan, model, model, held=u)
+        model = parameters.put(self.model, self._parameters, values) if values else self.model
+        return System(self.plan, model, model, values=tuple(values))
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
         """One step of one sample; x is q, v and what the integrator remembers."""
@@ -292,12 +326,12 @@ class Rollout:
         """The same steps in Python, sample by sample: to read, to debug, and for robots that cannot be compiled."""
         out = state.copy()
         for k, x in enumerate(out):
-            own, row = self._own_model(values[k]), 0
+            own, row = self._system(self._apart(values[k])), 0
             for j in range(first, first + steps):
                 u = held[k, j - first] if self.held.shape[-1] else None
                 try:
                     with np.errstate(all="ignore"):
-                        x = self._step(starting, self._system(own, u), x, self.t0 + j * self.dt, self.dt)
+                        x = self._step(starting, replace(own, held=u), x, self.t0 + j * self.dt, self.dt)
                 except ZeroDivisionError:
                     x = np.full_like(x, np.nan)
                 if (j + 1) % every == 0:
@@ -306,10 +340,9 @@ class Rollout:
             out[k] = x
         return out
 
-    def _own_model(self, values: Array) -> Model:
-        """The model of one sample, on floats."""
-        edges = np.cumsum([prod(p.shape) for p in self._parameters])[:-1]
-        return parameters.put(self.model, self._parameters, np.split(values, edges) if self.free else [])
+    def _apart(self, values: Array) -> list[Array]:
+        """The parameters of one sample, one by one."""
+        return np.split(values, np.cumsum([prod(p.shape) for p in self._parameters])[:-1]) if self.free else []
 
     # ---- joint forces
 
@@ -319,7 +352,7 @@ class Rollout:
         u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
         if law is None and not self.plan.motion:
             return np.zeros(v.shape)
-        if law is given.as_given and not self.plan.motion:
+        if self._is_array and not self.plan.motion:
             return np.broadcast_to(u, v.shape).copy()
         t = (self.t0 + self.dt * steps)[:, None]
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
@@ -343,6 +376,6 @@ class Rollout:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]
         u, values = np.broadcast_to(u, (*v.shape[:-1], width)), self._joined(batch)
         for k in np.ndindex(v.shape[:-1]):
-            own = self._own_model(values[np.ravel_multi_index(k[:-1], batch) if batch else 0])
-            out[k] = self._system(own, u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])
+            own = self._system(self._apart(values[np.ravel_multi_index(k[:-1], batch) if batch else 0]))
+            out[k] = replace(own, held=u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])
         return out

@@ -1,14 +1,15 @@
 """What integrators ask of a robot: accelerations under its controls and forces, and how its coordinates move.
 
-A `Plan` says what is simulated: the model, the law of the joint forces u(t, q, v), external forces f(t, q, v), freedoms
-with prescribed motion, how constraints are kept. `Plan.system(model, u)` is that at one instant of tracing or on floats.
+A `Plan` says what is simulated: the law of the joint forces u(t, q, v), external forces f(t, q, v), freedoms with a
+prescribed motion, how constraints are kept. A `System` is that of one sample, while it is traced or on floats. A user's
+functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays the same operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,13 @@ from qddot.algorithms.newton_euler import gravity_force
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Inverse, Matrix, Vector
 from qddot.dual import Dual
-from qddot.errors import InputError
 from qddot.joints import Free, Joint, Planar, Spherical
 from qddot.model import Model
 from qddot.regroup import with_sums_of_angles
 from qddot.rotation import cross
 from qddot.scalars import Scalar, split, stack
-from qddot.simulation.forces import ExternalForce
 from qddot.spatial import ad, ad_T, force, motion
+from qddot.tape import Tape
 
 Array = NDArray[Any]
 Law = Callable[..., Any]
@@ -40,10 +40,10 @@ BAUMGARTE = (100.0, 20.0)  # k_p, k_d: an opened loop closes critically damped i
 class Plan:
     """What is simulated, apart from numbers that may differ from sample to sample."""
 
-    law: Law | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
+    law: Tape | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
     n_held: int = 0
-    forces: tuple[Law, ...] = ()
-    motion: Mapping[int, Law] | None = None  # freedom -> q(t) of a joint of one freedom
+    forces: tuple[Tape, ...] = ()  # by (t, q, v) and the parameters that are free
+    motion: Mapping[int, Tape] | None = None  # freedom -> q(t) of a joint of one freedom
     rows: tuple[int, ...] = ()  # of the constraints
     gains: tuple[float, float] | None = None
     project: bool = False
@@ -71,6 +71,7 @@ class System:
     method: str = "auto"
     sums: bool = False
     held: Array | None = None
+    values: tuple[Array, ...] = ()  # of the parameters that are free
     calls: Callable[..., Any] | None = None  # while a step is traced whose functions are to be code of their own
 
     # ---- how coordinates move
@@ -129,9 +130,8 @@ class System:
         tau = np.zeros(self.model.nv)
         if self.plan.law is not None:
             held = () if self.held is None else (self.held,)
-            tau = _called("controls", self.plan.law, (self.model.nv,), t, q, v, *held)
-        shape = (self.model.n_links, 6)
-        pushes = [_called("forces", f, shape, t, q, v, model=self.model) for f in self.plan.forces]
+            tau = stack(self.plan.law([t], q, v, *held))
+        pushes = [stack(f([t], q, v, *self.values), (self.model.n_links, 6)) for f in self.plan.forces]
         return tau, sum(pushes[1:], pushes[0]) if pushes else None
 
     def call(self, function: Law, *args: Any) -> Array:
@@ -176,7 +176,7 @@ class System:
     def _motion(self, freedom: int, t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
         """q, q̇ and q̈ of a prescribed freedom, by dual numbers of dual numbers."""
         assert self.plan.motion is not None
-        x = _called("prescribed", self.plan.motion[freedom], (), Dual(Dual(t, 1.0), Dual(1.0, 0.0))).item()
+        (x,) = self.plan.motion[freedom]([Dual(Dual(t, 1.0), Dual(1.0, 0.0))])
         x = x if isinstance(x, Dual) else Dual(x)
         (q, v), (_, a) = _parts(x.value), _parts(x.slope)
         return q, v, a
@@ -237,27 +237,6 @@ def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:
 
 def _parts(x: Any) -> tuple[Scalar, Scalar]:
     return (x.value, x.slope) if isinstance(x, Dual) else (x, 0.0)
-
-
-def _called(what: str, function: Law, shape: tuple[int, ...], *args: Any, model: Model | None = None) -> Array:
-    """A user's function, with errors that say what such a function must be like.
-
-    A force of `simulation.forces` sees the sample's own numbers of the model.
-    """
-    name = getattr(function, "__name__", type(function).__name__)
-    try:
-        own = partial(function.at, model) if isinstance(function, ExternalForce) and model is not None else function
-        result = np.asarray(own(*args))
-    except (TypeError, AttributeError) as error:
-        raise InputError(
-            f"{what}: the function {name!r} cannot be traced: {error}. It is run once, on values that are not known yet: "
-            f"write it with arithmetic and the functions of qddot.scalars (sin, cos, sqrt, less, where)"
-        ) from error
-    if result.shape != shape:
-        raise InputError(f"{what}: the function {name!r} gives an array of shape {result.shape}; it must be {shape}")
-    if result.dtype.kind not in "fiuO":
-        raise InputError(f"{what}: the function {name!r} gives {result.dtype}; it must give real numbers")
-    return result if result.dtype == object else result.astype(float)
 
 
 def _bracket(joint: Joint, x: Vector, y: Vector) -> Sequence[Scalar]:
