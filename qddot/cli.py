@@ -31,6 +31,7 @@ from qddot.compiler.kernel import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
 from qddot.loading import PRINTED, load
 from qddot.robot import Robot
+from qddot.text import printable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except QddotError as error:
         if getattr(options, "json", False):
-            print(json.dumps({"error": str(error)}, ensure_ascii=False))
+            print(json.dumps({"error": str(error)}))
         print(f"qddot: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -112,9 +113,9 @@ def _load(options: argparse.Namespace) -> Robot:
 def _info(options: argparse.Namespace) -> int:
     robot = _load(options)
     if options.json:
-        print(json.dumps(_description(robot), indent=1, ensure_ascii=False))
+        print(json.dumps(_description(robot), indent=1))
         return 0
-    print("\n".join(_summary(robot)))
+    print("\n".join(map(printable, _summary(robot))))
     return 0
 
 
@@ -217,11 +218,11 @@ def _check(options: argparse.Namespace) -> int:
             "identities": [{**vars(r), "holds": r.holds} for r in results],
             "ok": not bad,
         }
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        print(json.dumps(report, indent=1))
         return int(bad)
-    print(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}")
+    print(printable(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}"))
     for line in (*_findings(robot.findings), *_massless(robot)):
-        print(line)
+        print(printable(line))
     print("\n".join(_table(results)))
     failed = sum(not r.holds for r in results)
     held = f"{len(results) - failed} of {len(results)} identities hold"
@@ -250,7 +251,8 @@ def _bench(options: argparse.Namespace) -> int:
     rows = []
     if not options.json:
         threads = f"{get_num_threads()} threads"
-        print(f"{robot.name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
+        name = printable(robot.name)
+        print(f"{name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
         columns = ("states/s, 1 thread", "all threads", "one call", "vs eager", "compiled in")
         print(f"  {'function':<22} " + " ".join(f"{c:>{w}}" for c, w in zip(columns, (19, 13, 10, 9, 12), strict=True)))
     for row in bench.measure(robot, names):

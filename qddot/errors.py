@@ -13,11 +13,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+from qddot.text import printable
+
 _NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
 
 
 class QddotError(Exception):
-    """The root of everything qddot raises on purpose."""
+    """The root of everything qddot raises on purpose. Its text may name parts of a file, and is safe to print."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n")
 
 
 class ModelError(QddotError, ValueError):
@@ -60,7 +65,7 @@ class UnknownNameError(QddotError, KeyError):
     """A name that the robot does not have; lists the nearest ones."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return printable(str(self.args[0]), keep="\n")
 
 
 class QddotWarning(UserWarning):
@@ -79,7 +84,7 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.element}: {self.message}; {self.fix}"
+        return printable(f"{place}{self.element}: {self.message}; {self.fix}")
 
 
 def message(where: str, element: str, problem: str, fix: str) -> str:

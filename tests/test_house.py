@@ -17,7 +17,8 @@ PACKAGE = ROOT / "qddot"
 # Each module may import those listed and nothing else of qddot. Reading down, everything points to the left and up.
 MAY_IMPORT = {
     "scalars": set(),
-    "errors": set(),
+    "text": set(),
+    "errors": {"text"},
     "rotation": {"scalars"},
     "dual": {"scalars"},
     "spatial": {"rotation", "scalars"},
@@ -37,14 +38,14 @@ MAY_IMPORT = {
         *("model", "closing", "kinds", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
         "errors",
     },
-    "identification": {"algorithms", "parameters", "model", "spatial", "errors"},
+    "identification": {"algorithms", "parameters", "model", "spatial", "errors", "text"},
     "formats": {"build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
     "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
     "functions": {
         *("algorithms", "axes", "compiler", "parameters", "regroup", "rolling"),
-        *("model", "joints", "spatial", "scalars", "errors"),
+        *("model", "joints", "spatial", "scalars", "errors", "text"),
     },
     "by": {"model", "errors"},
     "derivative_methods": {"by", "constraints", "model", "errors"},
@@ -53,10 +54,10 @@ MAY_IMPORT = {
     "kernels": {"functions", "compiler", "model", "errors"},
     "export": {"functions", "compiler", "model", "errors", ""},
     "naming": {"joints", "model"},
-    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors"},
+    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors", "text"},
     "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
         *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "regroup"),
-        *("viewer", "naming", "formats"),
+        *("viewer", "naming", "formats", "text"),
         *("model", "joints", "blocks", "spatial", "rotation", "dual", "scalars", "errors"),
     },
     "robot": {
@@ -82,9 +83,9 @@ MAY_IMPORT = {
     "view_command": {"loading", "viewer", "simulation", "errors"},
     "cache_command": {"compiler", "errors"},
     "export_command": {"loading", "robot", "export", "functions"},
-    "count_command": {"robot", "functions", "errors"},
+    "count_command": {"robot", "functions", "errors", "text"},
     "comparison": {"robot", "functions", "kernels", "compiler", "errors"},
-    "compare_command": {"comparison", "loading", "robot", "functions", "errors"},
+    "compare_command": {"comparison", "loading", "robot", "functions", "errors", "text"},
     "bench": {"robot", "functions", "kernels", "compiler"},
     "cli": {
         *(
@@ -97,7 +98,7 @@ MAY_IMPORT = {
             "demo",
             "loading",
         ),
-        *("robot", "check", "robots", "compiler", "errors", ""),
+        *("robot", "check", "robots", "compiler", "errors", "text", ""),
     },
     "__main__": {"cli"},
     "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
