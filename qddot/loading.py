@@ -15,6 +15,7 @@ from qddot import build, robots
 from qddot.errors import FileError, InputError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
+from qddot.text import printable
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -50,6 +51,7 @@ def load(
     passive_forces: bool = True,
     snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
+    trust: bool = False,
 ) -> Robot:
     """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
@@ -57,17 +59,20 @@ def load(
     leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
     and reports each: by default those of a π/2 printed with twelve digits, with True those within 1e-5, with False none;
     `own_joints` gives the functions of a saved robot's own joints.
+
+    A file leads to others, such as meshes, only below its own folder, its package and `package_dirs`, and MuJoCo's compiler
+    reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
-    model = _read(source, floating_base, package_dirs, tolerance, own_joints)
+    model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
     if source not in robots.NAMES:
-        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs)
+        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
     serious = [f for f in model.findings if f.severity != "note"]
     if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
         text = "\n  ".join(str(f) for f in serious[:3])
-        warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
+        warnings.warn(f"{printable(str(source))} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
     return Robot(model if passive_forces else model.without_passive_forces())
 
 
@@ -77,12 +82,16 @@ def _read(
     package_dirs: Sequence[str],
     snap: float,
     own_joints: Mapping[str, Callable[..., Any]] | None,
+    trust: bool,
 ) -> Model:
+    if not isinstance(source, str | os.PathLike) or isinstance(os.fspath(source), bytes):
+        fix = "give a path as a string or pathlib.Path, or the name of an embedded robot"
+        raise FileError(message("", "file", f"the source is a {type(source).__name__}", fix))
     path = Path(source)
     if isinstance(source, str) and source in robots.NAMES:
         _only_urdf(str(source), floating_base)
         return robots.build(source).model()
-    if not path.exists():
+    if not os.path.exists(path):  # which also says no to names that are too long or have a zero byte
         if path.suffix == "" and os.sep not in str(source):
             raise unknown("robot or file", str(source), robots.NAMES, "qddot")
         raise FileError(message(str(source), "file", "it does not exist", "check the path"))
@@ -95,7 +104,7 @@ def _read(
     if kind == "mjcf":
         from qddot.formats import mjcf
 
-        return mjcf.read(path, snap=snap).model()
+        return mjcf.read(path, snap=snap, package_dirs=package_dirs, trust=trust).model()
     if kind == "sdf":
         from qddot.formats import sdf
 
@@ -134,6 +143,7 @@ def _format_of(path: Path) -> str:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(65536)
+        head = head.replace(b"\0", b"")  # of UTF-16
         for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
             if mark in head:
                 return found

@@ -112,6 +112,7 @@ class Model:
     findings: tuple[Finding, ...] = ()
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
+    trusted: bool = False  # whether that file may lead to shapes anywhere
 
     # ---- shape
 

@@ -77,7 +77,7 @@ MAY_IMPORT = {
         ),
         *("model", "joints", "errors", "scalars"),
     },
-    "loading": {"robot", "simulation", "build", "formats", "robots", "model", "errors"},
+    "loading": {"robot", "simulation", "build", "formats", "robots", "model", "errors", "text"},
     "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
     "demo": {"simulation", "check", "loading", "robot", "robots", "compiler", "scalars", "errors"},
     "view_command": {"loading", "viewer", "simulation", "errors"},

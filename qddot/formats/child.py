@@ -86,14 +86,15 @@ def _mjcf(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 # ---- meshes ----------------------------------------------------------------------------------------------------------
 
 
-def load_mesh(file: str, roots: list[str] | None) -> Iterator[tuple[Any, tuple[int, ...] | None, bool]]:
+def load_mesh(file: str, roots: list[str] | None, remarks: list[str]) -> Iterator[tuple[Any, tuple[int, ...] | None, bool]]:
     """The parts of a mesh file in metres: a trimesh, its one colour if it has one, whether it has a picture.
 
-    What the file refers to, such as pictures, is read below one of `roots` only; below any where that is None.
+    What the file refers to, such as pictures, is read below one of `roots` only, or below any where that is None; what of
+    it cannot be read is added to `remarks`.
     """
     import trimesh
 
-    data, kind, resolver = _opened(trimesh, Path(file), roots)
+    data, kind, resolver = _opened(trimesh, Path(file), roots, remarks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pictures: Pillow's own limit is an error at twice what it warns of
         scene: Any = trimesh.load_scene(io.BytesIO(data), file_type=kind, resolver=resolver)
@@ -122,19 +123,19 @@ def _own_color(part: Any) -> tuple[int, ...] | None:
     return tuple(int(x) for x in rgba)
 
 
-def _opened(trimesh: Any, file: Path, roots: list[str] | None) -> tuple[bytes, str, Any]:
+def _opened(trimesh: Any, file: Path, roots: list[str] | None, remarks: list[str]) -> tuple[bytes, str, Any]:
     """A mesh file's bytes, its kind, and what finds the files that it refers to."""
     kind = file.suffix.lower()
     if kind not in READ:
         raise ValueError(f"files that end in {kind or 'nothing'} are not read, but {', '.join(READ)}")
     data = _bytes_of(file)
-    resolver = _resolver(trimesh, lambda name: _beside(file, name, roots))
+    resolver = _resolver(trimesh, lambda name: _beside(file, name, roots), remarks)
     if kind == ".zae":
         entries = _unpacked(data)
         kind, name = ".dae", next((n for n in entries if n.lower().endswith(".dae")), "")
         if not name:
             raise ValueError("the archive has no .dae file")
-        data, resolver = entries[name], _resolver(trimesh, entries.__getitem__)
+        data, resolver = entries[name], _resolver(trimesh, entries.__getitem__, remarks)
     if kind == ".dae":
         _refuse_document_types(data)
     return data, kind[1:], resolver
@@ -178,7 +179,7 @@ def _beside(file: Path, name: str, roots: list[str] | None) -> bytes:
     return _bytes_of(path)
 
 
-def _resolver(trimesh: Any, find: Any) -> Any:
+def _resolver(trimesh: Any, find: Any, remarks: list[str]) -> Any:
     """What trimesh asks for the files that a mesh refers to; together they have at most `MAX_FILE` bytes."""
     left = MAX_FILE
 
@@ -188,17 +189,21 @@ def _resolver(trimesh: Any, find: Any) -> Any:
 
         def get(self, name: str) -> bytes:
             nonlocal left
-            data = bytes(find(name))
-            left -= len(data)
-            if left < 0:
-                raise ValueError(f"it refers to more than {MAX_FILE // 2**20} MB")
+            try:
+                data = bytes(find(name))
+                left -= len(data)
+                if left < 0:
+                    raise ValueError(f"all that is referred to is more than {MAX_FILE // 2**20} MB")
+            except Exception as error:  # trimesh goes on without it, and tells nobody
+                remarks.append(f"{name} cannot be read ({type(error).__name__}: {error})"[:300])
+                raise
             return data
 
         def write(self, name: str, data: Any) -> None:
             raise ValueError("a mesh that is read writes nothing")
 
         def namespaced(self, namespace: str) -> Any:
-            return _resolver(trimesh, lambda name: find(f"{namespace}/{name}"))
+            return _resolver(trimesh, lambda name: find(f"{namespace}/{name}"), remarks)
 
         def keys(self) -> list[str]:
             return []
@@ -210,15 +215,15 @@ def _mesh(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     import numpy as np
 
     arrays: dict[str, Any] = {}
-    parts = []
-    for k, (part, color, picture) in enumerate(load_mesh(request["file"], request["roots"])):
+    parts, remarks = [], list[str]()
+    for k, (part, color, picture) in enumerate(load_mesh(request["file"], request["roots"], remarks)):
         arrays[f"vertices{k}"], arrays[f"faces{k}"] = np.asarray(part.vertices), np.asarray(part.faces)
         if picture:
             arrays[f"glb{k}"] = np.frombuffer(part.export(file_type="glb"), dtype=np.uint8)
         parts.append({"color": color, "picture": picture})
     blob = io.BytesIO()
     np.savez(blob, **arrays)
-    return {"parts": parts}, blob.getvalue()
+    return {"parts": parts, "remarks": remarks[:10]}, blob.getvalue()
 
 
 # ---- the process -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ _FOLDERS = ("meshdir", "texturedir", "assetdir")
 
 # What MuJoCo's compiler complains of, and what a person can do about it. The first that matches is said.
 _FIXES = (
+    (
+        "allocate memory|unknown exception|bytes, more than",
+        "ask for less: it needs more memory than this limited process may take",
+    ),
     ("opening file|not found in VFS", "put the file there, or correct its name and the compiler's meshdir or assetdir"),
     ("bad format|too large|invalid number", "write plain finite numbers, separated by spaces"),
     ("too much data|enough data", "give as many numbers as the attribute takes"),

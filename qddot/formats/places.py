@@ -55,10 +55,15 @@ def is_inside(path: Path, folder: Path, package_dirs: Sequence[str] = ()) -> boo
     if any(Path(os.path.abspath(path)).is_relative_to(os.path.abspath(place)) for place in _ros_folders()):
         return True
     try:
-        real, roots = path.resolve(), [package_of(folder), *(Path(d).resolve() for d in package_dirs)]
+        real = path.resolve()
+        return any(real.is_relative_to(root) for root in roots(folder, package_dirs))
     except (OSError, RuntimeError, ValueError):  # links that form a ring, a zero byte
         return False
-    return any(real.is_relative_to(root) for root in roots)
+
+
+def roots(folder: Path, package_dirs: Sequence[str] = ()) -> list[Path]:
+    """The folders below which a file in `folder` may lead, with all links followed."""
+    return [package_of(folder), *(Path(d).resolve() for d in package_dirs)]
 
 
 def package_of(folder: Path) -> Path:
@@ -110,6 +115,8 @@ def _readings(scheme: str, rest: str, folder: Path, package_dirs: Sequence[str])
     declared = [Path(d) for d in package_dirs]
     if scheme in ("package", "model"):
         package, _, inside = rest.lstrip("/").partition("/")
+        if package in ("", ".", ".."):
+            return
         for place in declared:
             yield from (_Candidate(place / package / inside), _Candidate(place / inside))
         if (own := package_of(folder)).name == package:
