@@ -15,7 +15,7 @@ from itertools import islice
 
 from qddot.text import printable
 
-_NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
+_NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
 
 
 class QddotError(Exception):
@@ -94,15 +94,20 @@ def message(where: str, element: str, problem: str, fix: str) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """The names like one that does not exist, as an addition to the message about it."""
-    among = list(islice(known, _NEAR_AMONG))
-    found = difflib.get_close_matches(name, among, n=3, cutoff=0.5)
+    found = _nearest(name, known)
     return f" (near: {', '.join(found)})" if found else ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names most like one. Comparing takes the product of the lengths: it is done with few and short names."""
+    among = [k for k in islice(known, _NEAR_AMONG) if len(k) <= _NEAR_LENGTH]
+    return difflib.get_close_matches(name[:_NEAR_LENGTH], among, n=3, cutoff=0.5)
 
 
 def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNameError:
     """The error for a name nobody has, with the names that come nearest to it."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+    near = _nearest(str(name), known)
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     else:

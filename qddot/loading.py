@@ -141,8 +141,12 @@ def _format_of(path: Path) -> str:
     if kind is not None:
         return kind
     if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(65536)
+        try:
+            with path.open("rb") as file:
+                head = file.read(65536)
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror or error}"
+            raise FileError(message(str(path), "file", problem, "check the path and its permissions")) from None
         head = head.replace(b"\0", b"")  # of UTF-16
         for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
             if mark in head:

@@ -179,6 +179,7 @@ BUDGETS = {
     "functions.py": 600,  # one table of all functions and formulations, and what makes programs of its rows
     "model.py": 420,  # what algorithms read and write, in one place
     "constraints.py": 470,  # what a state with constraints can be asked, and what can be wrong with it
+    "sdf.py": 440,  # the format, poses relative to one another, and its dirt
     "urdf.py": 560,  # the format and its dirt
     "mjcf.py": 560,  # the format and what of it is left out
     "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way

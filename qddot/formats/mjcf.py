@@ -108,10 +108,12 @@ class _Translation:
 
     @staticmethod
     def _new(taken: set[str], name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
+        """The name, or one like it that is free."""
+        free, k = name, len(taken)
+        while free in taken:
+            free, k = f"{name}_" if free == name else f"{name}_{k}", k + 1
+        taken.add(free)
+        return free
 
     def _find(self, severity: str, kind: str, i: int, element: str, problem: str, fix: str) -> None:
         self.b.find(severity, self._where(kind, i), element, problem, fix)

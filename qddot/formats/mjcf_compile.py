@@ -18,6 +18,7 @@ from qddot.errors import FileError, message
 from qddot.formats import child, places, xml
 from qddot.formats.limited import EndedError, Limited
 
+_LESS_MEMORY = "ask for less memory or, if you trust the file, load it with trust=True, which sets no limit"
 _MOST_COPIES = 20_000  # of one element by replicate, composite or flexcomp: more keeps MuJoCo busy for minutes
 _MOST_RESERVED = 1_000_000  # keyframes, or numbers of the user's own for each body: more keeps MuJoCo busy for minutes
 _MOST_FOLDERS = 20  # that compilers of a file and of those it includes name for meshes and pictures
@@ -28,8 +29,9 @@ _FOLDERS = ("meshdir", "texturedir", "assetdir")
 _FIXES = (
     (
         "allocate memory|unknown exception|bytes, more than",
-        "ask for less: it needs more memory than this limited process may take",
+        _LESS_MEMORY,
     ),
+    ("codec can't decode|XML_ERROR", "give well-formed XML, saved as UTF-8: MuJoCo reads no other encoding"),
     ("opening file|not found in VFS", "put the file there, or correct its name and the compiler's meshdir or assetdir"),
     ("bad format|too large|invalid number", "write plain finite numbers, separated by spaces"),
     ("too much data|enough data", "give as many numbers as the attribute takes"),

@@ -52,6 +52,7 @@ _LONGEST = 1000  # characters of a name or of the numbers in one attribute
 _MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
 
 _EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
+_NO_MASS = 'add <mass value="…"/>; lenient readers take 0 kg, so write value="0" where that is meant'
 _OTHER_FORMATS = {
     "mujoco": "this is an MJCF file: load it as MJCF",
     "sdf": "this is an SDF file: load it as SDF",
@@ -203,7 +204,7 @@ class _Reader:
         origin = self.placement(inertial, owner)
         mass_element = self.child(inertial, "mass", owner)
         if mass_element is None:
-            self.fail(inertial, f"{owner} <inertial>", "it has no <mass>", 'add <mass value="…"/>')
+            self.fail(inertial, f"{owner} <inertial>", "it has no <mass>", _NO_MASS)
         mass = self.number(mass_element, "value", owner)
         moments = self.moments(inertial, owner)
         if ground:
