@@ -234,6 +234,11 @@ class Builder:
             inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
         rows = [above[name] for name in moving]
         placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
+        for j, T in zip(rows, placements, strict=True):
+            I = inertia[index[j.child]]
+            if not all(map(math.isfinite, (I.m, *I.h, *I.I[0], *I.I[1], *I.I[2], *T.p))):
+                problem = f"the inertia or the place of link {j.child!r} is beyond the largest number"
+                raise ModelError(message(j.where, f"joint {j.name!r}", problem, "give masses and lengths in SI units"))
         ground = _ground()
         return Model(
             name=self.name,

@@ -8,11 +8,12 @@ from pathlib import Path
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
 
 
-def urdf(n: int) -> str:
+def urdf(n: int, inside: str = "") -> str:
+    """`inside` stands in every joint but the first; {} in it is the number of the joint before."""
     links = "".join(f'<link name="l{k}">{INERTIAL}</link>' for k in range(n + 1))
     joints = "".join(
         f'<joint name="j{k}" type="continuous"><origin xyz="0 0 1"/><axis xyz="0 1 0"/>'
-        f'<parent link="l{k}"/><child link="l{k + 1}"/></joint>'
+        f'<parent link="l{k}"/><child link="l{k + 1}"/>{inside.format(k - 1) if k else ""}</joint>'
         for k in range(n)
     )
     return f'<robot name="chain">{links}{joints}</robot>'
@@ -25,10 +26,7 @@ def urdf_fixed(n: int) -> str:
 
 def urdf_mimic(n: int) -> str:
     """Each joint follows the one before."""
-    out = urdf(n)
-    for k in range(1, n):
-        out = out.replace(f'<child link="l{k + 1}"/>', f'<child link="l{k + 1}"/><mimic joint="j{k - 1}"/>', 1)
-    return out
+    return urdf(n, '<mimic joint="j{}"/>')
 
 
 def sdf(n: int) -> str:
