@@ -33,6 +33,8 @@ from qddot.loading import PRINTED, load
 from qddot.robot import Robot
 from qddot.text import printable
 
+TRUST = "let the file lead to meshes and included files anywhere, and read MJCF without limits of time and memory"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
         sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+        sub.add_argument("--trust", action="store_true", help=TRUST)
         sub.add_argument(
             "--snap",
             action="store_const",
@@ -89,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     compare = command("compare", _compare, "Prints every formulation of a robot's dynamics: operations and measured time.")
     compare.add_argument("file", nargs="?", help="as for the other commands; none with --arms")
     compare.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+    compare.add_argument("--trust", action="store_true", help=TRUST)
     compare_command.add_arguments(compare)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
@@ -98,13 +102,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    robot = None if options.file is None else load(options.file, floating_base=options.floating_base)
+    choices = {"floating_base": options.floating_base, "trust": options.trust}
+    robot = None if options.file is None else load(options.file, **choices)
     return compare_command.command(options, robot)
 
 
 def _load(options: argparse.Namespace) -> Robot:
     passive = not getattr(options, "no_passive_forces", False)
-    return load(options.file, floating_base=options.floating_base, snap=options.snap, passive_forces=passive)
+    choices = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
+    return load(options.file, passive_forces=passive, **choices)
 
 
 # ---- info ----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Writes or prints the C file."""
-    robot = load(options.file, floating_base=options.floating_base, snap=options.snap)
+    robot = load(options.file, floating_base=options.floating_base, snap=options.snap, trust=options.trust)
     exported = robot.export_c(
         options.function,
         method=options.method,

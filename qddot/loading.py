@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot import build, robots
-from qddot.errors import FileError, InputError, QddotWarning, message, unknown
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
 from qddot.text import printable
@@ -65,7 +65,13 @@ def load(
     """
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
-    model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
+    try:
+        model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
+    except FileError:
+        raise
+    except ModelError as error:  # a mechanism that cannot be: of a file it is an error of the file, whose name it has
+        text = str(error)
+        raise FileError(text if os.fspath(source) in text else f"{os.fspath(source)}: {text}") from None
     if source not in robots.NAMES:
         model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
     serious = [f for f in model.findings if f.severity != "note"]

@@ -29,8 +29,8 @@ def command(options: argparse.Namespace) -> int:
     if not Path(options.file).is_dir():
         if options.html:
             raise InputError(f"--html is for the folder of a recorded run, and {options.file} is a robot")
-        dirs = options.package_dir
-        robot = load(options.file, floating_base=options.floating_base, snap=options.snap, package_dirs=dirs)
+        choices = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
+        robot = load(options.file, package_dirs=options.package_dir, **choices)
         show(robot, host=options.host, port=options.port, browser=not options.no_browser, block=True)
         return 0
     trajectory = load_trajectory(options.file)
