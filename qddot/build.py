@@ -25,6 +25,7 @@ from qddot.rotation import IDENTITY
 from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
 
 WORLD = "world"
+_LONGEST_NAME = 4000  # characters; readers take at most 1,000 and make names of two or three others
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Builder:
     _frames: list[tuple[str, str, Transform, str]] = field(default_factory=list)
     _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
     _couplings: dict[str, Declared] = field(default_factory=dict)
+    _loop_names: set[str] = field(default_factory=set)
 
     # ---- parts
 
@@ -177,6 +179,7 @@ class Builder:
 
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
+        _check_name(name, f"frame {name!r}", where)
         self._frames.append((name, link, rigid(placement, f"frame {name!r}", where), where))
         return self
 
@@ -192,8 +195,10 @@ class Builder:
     ) -> Builder:
         """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
         element = f"loop {name!r}"
-        if any(loop[0] == name for loop in self._loops):
+        _check_name(name, element, where)
+        if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
+        self._loop_names.add(name)
         a, b = rigid(placement_a, element, where), rigid(placement_b, element, where)
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
@@ -241,6 +246,8 @@ class Builder:
 
     def model(self) -> Model:
         """Checks the whole and freezes it."""
+        if self.name:
+            _check_name(self.name, "robot", "")
         above = self._above()
         order = self._order(above)
         carrier = self._carriers(above, order)
@@ -252,6 +259,11 @@ class Builder:
             inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
         rows = [above[name] for name in moving]
         placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
+        for j, T in zip(rows, placements, strict=True):
+            I = inertia[index[j.child]]
+            if not all(map(math.isfinite, (I.m, *I.h, *I.I[0], *I.I[1], *I.I[2], *T.p))):
+                problem = f"the inertia or the place of link {j.child!r} is beyond the largest number"
+                raise ModelError(message(j.where, f"joint {j.name!r}", problem, "give masses and lengths in SI units"))
         ground = _ground()
         model = Model(
             name=self.name,
@@ -422,8 +434,7 @@ class Builder:
     # ---- checks of single parts
 
     def _new_name(self, table: dict[str, Any], name: str, element: str, where: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise ModelError(message(where, element, "it has no name", "give it a name"))
+        _check_name(name, element, where)
         if name == WORLD and table is self._links:
             raise ModelError(message(where, element, "'world' is the ground's own name", "rename the link"))
         if name in table:
@@ -433,6 +444,18 @@ class Builder:
 
 
 _DECLARE = "declare the link or correct the name"
+
+
+def _check_name(name: Any, element: str, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ModelError(message(where, element[:_LONGEST_NAME], "it has no name", "give it a name"))
+    if len(name) > _LONGEST_NAME:
+        shown = f"{element[:60]}…"
+        raise ModelError(message(where, shown, f"its name has {len(name):,} characters", f"give at most {_LONGEST_NAME:,}"))
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ModelError(message(where, element, "its name has half a surrogate pair", "give it a name of text")) from None
 
 
 def _ground() -> _Joint:

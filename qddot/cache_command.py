@@ -22,7 +22,7 @@ def command(options: argparse.Namespace) -> int:
     report = _report(cache, removed)
     failed = report["trouble"] is not None or report["key_trouble"] is not None or (options.clear and report["entries"] > 0)
     if options.json:
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        print(json.dumps(report, indent=1))
     else:
         print("\n".join(_lines(report)))
     return int(failed)

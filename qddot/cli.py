@@ -31,6 +31,9 @@ from qddot.compiler.threads import get_num_threads
 from qddot.errors import Finding, QddotError, QddotWarning
 from qddot.loading import PRINTED, load
 from qddot.robot import Robot
+from qddot.text import printable
+
+TRUST = "let the file lead to meshes and included files anywhere, and read MJCF without limits of time and memory"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.command(options))
     except QddotError as error:
         if getattr(options, "json", False):
-            print(json.dumps({"error": str(error)}, ensure_ascii=False))
+            print(json.dumps({"error": str(error)}))
         print(f"qddot: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, function, text)
         sub.add_argument("file", help=f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}")
         sub.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+        sub.add_argument("--trust", action="store_true", help=TRUST)
         sub.add_argument(
             "--snap",
             action="store_const",
@@ -89,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     compare = command("compare", _compare, "Prints every formulation of a robot's dynamics: operations and measured time.")
     compare.add_argument("file", nargs="?", help="as for the other commands; none with --arms")
     compare.add_argument("--floating-base", action="store_true", help="put a URDF on a free joint")
+    compare.add_argument("--trust", action="store_true", help=TRUST)
     compare_command.add_arguments(compare)
     cache = command("cache", cache_command.command, "Shows and clears the compiled code kept on disk.")
     cache_command.add_arguments(cache)
@@ -98,19 +103,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    robot = None if options.file is None else load(options.file, floating_base=options.floating_base)
+    choices = {"floating_base": options.floating_base, "trust": options.trust}
+    robot = None if options.file is None else load(options.file, **choices)
     return compare_command.command(options, robot)
 
 
 def _load(options: argparse.Namespace) -> Robot:
     passive = not getattr(options, "no_passive_forces", False)
-    return load(
-        options.file,
-        floating_base=options.floating_base,
-        snap=options.snap,
-        passive_forces=passive,
-        loop_tolerance=options.loop_tolerance,
-    )
+    choices = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
+    return load(options.file, passive_forces=passive, loop_tolerance=options.loop_tolerance, **choices)
 
 
 # ---- info ----------------------------------------------------------------------------------------------------------
@@ -119,9 +120,9 @@ def _load(options: argparse.Namespace) -> Robot:
 def _info(options: argparse.Namespace) -> int:
     robot = _load(options)
     if options.json:
-        print(json.dumps(_description(robot), indent=1, ensure_ascii=False))
+        print(json.dumps(_description(robot), indent=1))
         return 0
-    print("\n".join(_summary(robot)))
+    print("\n".join(map(printable, _summary(robot))))
     return 0
 
 
@@ -224,11 +225,11 @@ def _check(options: argparse.Namespace) -> int:
             "identities": [{**vars(r), "holds": r.holds} for r in results],
             "ok": not bad,
         }
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        print(json.dumps(report, indent=1))
         return int(bad)
-    print(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}")
+    print(printable(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}"))
     for line in (*_findings(robot.findings), *_massless(robot)):
-        print(line)
+        print(printable(line))
     print("\n".join(_table(results)))
     failed = sum(not r.holds for r in results)
     held = f"{len(results) - failed} of {len(results)} identities hold"
@@ -257,7 +258,8 @@ def _bench(options: argparse.Namespace) -> int:
     rows = []
     if not options.json:
         threads = f"{get_num_threads()} threads"
-        print(f"{robot.name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
+        name = printable(robot.name)
+        print(f"{name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
         columns = ("states/s, 1 thread", "all threads", "one call", "vs eager", "compiled in")
         print(f"  {'function':<22} " + " ".join(f"{c:>{w}}" for c, w in zip(columns, (19, 13, 10, 9, 12), strict=True)))
     for row in bench.measure(robot, names):

@@ -16,6 +16,7 @@ from qddot.errors import InputError, extra
 from qddot.functions import FUNCTIONS, lookup
 from qddot.loading import from_dh
 from qddot.robot import Robot
+from qddot.text import printable
 
 DEFAULT = ("inverse_dynamics", "bias_force", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
 _MOST = 3.0  # times the fewest instructions: what has more is not measured
@@ -54,7 +55,7 @@ def command(options: argparse.Namespace, robot: Robot | None) -> int:
                 _print(f"{label} joints" if options.arms else label, name, found[label][name])
     if options.json:
         table = {label: {f: [asdict(r) for r in rows] for f, rows in of.items()} for label, of in found.items()}
-        print(json.dumps(table, indent=1, ensure_ascii=False))
+        print(json.dumps(table, indent=1))
     if options.plot:
         _plot(options.plot, found, functions, growing=options.arms is not None)
         print(f"drawn into {options.plot}")
@@ -75,7 +76,7 @@ def general_arm(n: int, seed: int = 0) -> Robot:
 
 
 def _print(label: str, function: str, rows: Sequence[Formulation]) -> None:
-    print(f"{label}: {function}")
+    print(f"{printable(label)}: {function}")
     print(f"  {'method':<30}{'mul':>8}{'add':>8}{'div':>6}{'sincos':>8}{'instructions':>14}{'cost':>8}{'ns a state':>12}")
     for r in rows:
         if r.refused:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from qddot.errors import FormulationError, InputError, unknown
 from qddot.functions import ALIASES, cheapest, lookup, traced
 from qddot.robot import Robot
+from qddot.text import printable
 
 DEFAULT = (
     "inverse_dynamics",
@@ -51,13 +52,14 @@ def command(options: argparse.Namespace, robot: Robot) -> int:
     if options.json:
         table = [asdict(row) for row in rows]
         report = {"name": robot.name, "nv": robot.nv, "rows": table, "left_out": left_out}
-        print(json.dumps(report, indent=1, ensure_ascii=False))
+        print(json.dumps(report, indent=1))
         return 0
     loops = " of the spanning tree" if robot.model.loops else ""
     printed: list[str] = []
     for row in rows:
         if not printed:
-            print(f"{robot.name}: {robot.model.n_links} moving links, nv = {robot.nv}; operations{loops} for one state")
+            name = printable(robot.name)
+            print(f"{name}: {robot.model.n_links} moving links, nv = {robot.nv}; operations{loops} for one state")
             print("\n".join(_head()))
         print(_line(row, first=row.function not in printed))
         printed.append(row.function)

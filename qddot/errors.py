@@ -13,11 +13,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-_NEAR_AMONG = 2000  # names among which near ones are looked for: comparing takes long
+from qddot.text import printable
+
+_NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
 
 
 class QddotError(Exception):
-    """The root of everything qddot raises on purpose."""
+    """The root of everything qddot raises on purpose. Its text may name parts of a file, and is safe to print."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n")
 
 
 class ModelError(QddotError, ValueError):
@@ -68,7 +73,7 @@ class UnknownNameError(QddotError, KeyError):
     """A name that the robot does not have; lists the nearest ones."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return printable(str(self.args[0]), keep="\n")
 
 
 class QddotWarning(UserWarning):
@@ -87,7 +92,7 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{place}{self.element}: {self.message}; {self.fix}"
+        return printable(f"{place}{self.element}: {self.message}; {self.fix}")
 
 
 def message(where: str, element: str, problem: str, fix: str) -> str:
@@ -97,15 +102,20 @@ def message(where: str, element: str, problem: str, fix: str) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """The names like one that does not exist, as an addition to the message about it."""
-    among = list(islice(known, _NEAR_AMONG))
-    found = difflib.get_close_matches(name, among, n=3, cutoff=0.5)
+    found = _nearest(name, known)
     return f" (near: {', '.join(found)})" if found else ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names most like one. Comparing takes the product of the lengths: it is done with few and short names."""
+    among = [k for k in islice(known, _NEAR_AMONG) if len(k) <= _NEAR_LENGTH]
+    return difflib.get_close_matches(name[:_NEAR_LENGTH], among, n=3, cutoff=0.5)
 
 
 def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNameError:
     """The error for a name nobody has, with the names that come nearest to it."""
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+    near = _nearest(str(name), known)
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     else:

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(options: argparse.Namespace) -> int:
     """Writes or prints the C file."""
-    given = {"floating_base": options.floating_base, "snap": options.snap, "loop_tolerance": options.loop_tolerance}
-    robot = load(options.file, **given)
+    given = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
+    robot = load(options.file, loop_tolerance=options.loop_tolerance, **given)
     exported = robot.export_c(
         options.function,
         method=options.method,

@@ -53,6 +53,7 @@ from qddot.model import Model
 from qddot.regroup import has_parallel_axes, regrouped, simplified, with_sums_of_angles
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
+from qddot.text import printable
 
 if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
     from qddot.compiler.expr import Graph
@@ -639,6 +640,7 @@ def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) 
 
 def _table(head: str, rows: Mapping[str, Counter[str]], total: Mapping[str, int], last: str = "total") -> str:
     columns = [c for c in total if total[c]]
+    rows = {printable(label): row for label, row in rows.items()}
     width = max([len(head), len(last), *map(len, rows)])
     lines = [f"{head:<{width}} " + "".join(f"{c:>9}" for c in columns)]
     for label, row in rows.items():

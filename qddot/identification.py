@@ -22,6 +22,7 @@ from qddot.algorithms.regressor import torque_regressor
 from qddot.errors import InputError
 from qddot.model import Model
 from qddot.spatial import Inertia, Product, inertia_seen
+from qddot.text import printable
 
 Array = NDArray[np.float64]
 
@@ -73,7 +74,7 @@ class BaseParameters:
         """A line for each: name, value, and the sum that it is."""
         width = max(map(len, self.names), default=0)
         lines = zip(self.names, self.values, self.matrix, strict=True)
-        return "\n".join(f"{n:<{width}} {x:>12.6g} = {self._sum(row, n)}" for n, x, row in lines)
+        return "\n".join(printable(f"{n:<{width}} {x:>12.6g} = {self._sum(row, n)}") for n, x, row in lines)
 
     def _sum(self, row: Array, own: str) -> str:
         text = own

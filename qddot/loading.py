@@ -13,9 +13,10 @@ import numpy as np
 
 from qddot import build, robots
 from qddot.assembly import positive
-from qddot.errors import FileError, InputError, QddotWarning, message, unknown
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, unknown
 from qddot.model import Model
 from qddot.robot import Robot
+from qddot.text import printable
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -52,6 +53,7 @@ def load(
     snap: bool | float = PRINTED,
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
     loop_tolerance: float | None = None,
+    trust: bool = False,
 ) -> Robot:
     """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
 
@@ -60,21 +62,30 @@ def load(
     and reports each: by default those of a π/2 printed with twelve digits, with True those within 1e-5, with False none;
     `own_joints` gives the functions of a saved robot's own joints; `loop_tolerance` is how far loops may miss, in m or
     rad, and still count as closed: by default it comes from the accuracy of the file's own numbers.
+
+    A file leads to others, such as meshes, only below its own folder, its package and `package_dirs`, and MuJoCo's compiler
+    reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
     """
     if loop_tolerance is not None:
         positive(loop_tolerance, "loop_tolerance")
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
-    model = _read(source, floating_base, package_dirs, tolerance, own_joints)
+    try:
+        model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
+    except FileError:
+        raise
+    except ModelError as error:  # a mechanism that cannot be: of a file it is an error of the file, whose name it has
+        text = str(error)
+        raise FileError(text if os.fspath(source) in text else f"{os.fspath(source)}: {text}") from None
     if source not in robots.NAMES:
-        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs)
+        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
     if loop_tolerance is not None:
         model = dataclasses.replace(model, loop_tolerance=float(loop_tolerance))
     serious = [f for f in model.findings if f.severity != "note"]
     if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
         text = "\n  ".join(str(f) for f in serious[:3])
-        warnings.warn(f"{source} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
+        warnings.warn(f"{printable(str(source))} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
     return Robot(model if passive_forces else model.without_passive_forces())
 
 
@@ -84,12 +95,16 @@ def _read(
     package_dirs: Sequence[str],
     snap: float,
     own_joints: Mapping[str, Callable[..., Any]] | None,
+    trust: bool,
 ) -> Model:
+    if not isinstance(source, str | os.PathLike) or isinstance(os.fspath(source), bytes):
+        fix = "give a path as a string or pathlib.Path, or the name of an embedded robot"
+        raise FileError(message("", "file", f"the source is a {type(source).__name__}", fix))
     path = Path(source)
     if isinstance(source, str) and source in robots.NAMES:
         _only_urdf(str(source), floating_base)
         return robots.build(source).model()
-    if not path.exists():
+    if not os.path.exists(path):  # which also says no to names that are too long or have a zero byte
         if path.suffix == "" and os.sep not in str(source):
             raise unknown("robot or file", str(source), robots.NAMES, "qddot")
         raise FileError(message(str(source), "file", "it does not exist", "check the path"))
@@ -102,7 +117,7 @@ def _read(
     if kind == "mjcf":
         from qddot.formats import mjcf
 
-        return mjcf.read(path, snap=snap).model()
+        return mjcf.read(path, snap=snap, package_dirs=package_dirs, trust=trust).model()
     if kind == "sdf":
         from qddot.formats import sdf
 
@@ -139,8 +154,13 @@ def _format_of(path: Path) -> str:
     if kind is not None:
         return kind
     if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(65536)
+        try:
+            with path.open("rb") as file:
+                head = file.read(65536)
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror or error}"
+            raise FileError(message(str(path), "file", problem, "check the path and its permissions")) from None
+        head = head.replace(b"\0", b"")  # of UTF-16
         for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
             if mark in head:
                 return found

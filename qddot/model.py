@@ -139,6 +139,7 @@ class Model:
     findings: tuple[Finding, ...] = ()
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
+    trusted: bool = False  # whether that file may lead to shapes anywhere
 
     def __post_init__(self) -> None:
         if self.constraints:

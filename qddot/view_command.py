@@ -29,9 +29,9 @@ def command(options: argparse.Namespace) -> int:
     if not Path(options.file).is_dir():
         if options.html:
             raise InputError(f"--html is for the folder of a recorded run, and {options.file} is a robot")
-        dirs = options.package_dir
-        given = {"floating_base": options.floating_base, "snap": options.snap, "loop_tolerance": options.loop_tolerance}
-        robot = load(options.file, package_dirs=dirs, **given)
+        choices = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
+        dirs, tolerance = options.package_dir, options.loop_tolerance
+        robot = load(options.file, package_dirs=dirs, loop_tolerance=tolerance, **choices)
         show(robot, host=options.host, port=options.port, browser=not options.no_browser, block=True)
         return 0
     trajectory = load_trajectory(options.file)

@@ -1,6 +1,7 @@
 """Kernels compiled by the tests are kept in a folder with a key of their own, shared by the workers of one machine."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -26,3 +27,20 @@ def way(request):
     """A test that asks for it runs in each of these ways."""
     with restricted(*request.param):
         yield request.param
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium that draws in software."""
+    pytest.importorskip("viser", reason="needs viser: pip install 'qddot[view]'")
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    path = os.environ.get("CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+    )
+    if not path:
+        pytest.skip("no Chromium on this machine: install one, or say where by CHROMIUM=")
+    flags = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-background-networking"]
+    with api.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()

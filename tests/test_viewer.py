@@ -1,8 +1,6 @@
 """The viewer: shapes by arithmetic, and the page itself in a real headless Chromium."""
 
 import io
-import os
-import shutil
 import time
 from pathlib import Path
 
@@ -190,23 +188,6 @@ def test_meshes_of_real_robots(path):
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A headless Chromium that draws in software."""
-    pytest.importorskip("viser", reason="needs viser: pip install 'qddot[view]'")
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
-    path = os.environ.get("CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-    )
-    if not path:
-        pytest.skip("no Chromium on this machine: install one, or say where by CHROMIUM=")
-    flags = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-background-networking"]
-    with api.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=path, args=flags)
-        yield browser
-        browser.close()
 
 
 class Page:

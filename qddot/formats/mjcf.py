@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from qddot.build import WORLD, Builder
-from qddot.errors import FileError, message
-from qddot.formats import xml
+from qddot.formats import mjcf_compile, xml
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
 from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Translational
 from qddot.parts import cos_sin
@@ -37,171 +34,30 @@ from qddot.rotation import (
 )
 from qddot.spatial import Transform
 
-_MOST_COPIES = 20_000  # of one element by replicate, composite or flexcomp: more keeps MuJoCo busy for minutes
-_COPIERS = ("replicate", "composite", "flexcomp")
 _ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the freedoms of MuJoCo's free joint in qddot's order
 
-# What MuJoCo's compiler complains of, and what a person can do about it. The first that matches is said.
-_FIXES = (
-    ("opening file|not found in VFS", "put the file there, or correct its name and the compiler's meshdir or assetdir"),
-    ("bad format|too large|invalid number", "write plain finite numbers, separated by spaces"),
-    ("too much data|enough data", "give as many numbers as the attribute takes"),
-    ("unrecognized attribute", "remove the attribute or correct its name"),
-    ("unrecognized element|Unrecognized XML", "remove the element or correct its name"),
-    ("invalid keyword", "use one of the words that MJCF knows for this attribute"),
-    ("repeated name", "rename one of the two"),
-    ("unknown", "declare what is named, or correct the name"),
-    (
-        "mass and inertia of moving",
-        "give the body a geom with mass, or an <inertial> with positive mass and diaginertia",
-    ),
-    ("A \\+ B >= C|eigenvalues", "correct the inertia: no body has such moments"),
-    ("range\\[0\\]", "give the smaller limit first"),
-    ("axis too small", "give an axis that is not zero"),
-    ("zero quaternion", "give a quaternion that is not zero, such as 1 0 0 0"),
-    ("top level", "put the body directly into <worldbody>, or use other joints"),
-    ("more than 6 dofs|followed by rotation", "give the body fewer joints, or put a body in between"),
-    ("DEPTH", "give a model of ordinary shape"),
-)
-_ANY_FIX = "correct it as the XML reference of MuJoCo asks"
 
-
-def read(source: str | os.PathLike[str], *, text: str | None = None, snap: float = 0.0) -> Builder:
+def read(
+    source: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    snap: float = 0.0,
+    package_dirs: Sequence[str] = (),
+    trust: bool = False,
+) -> Builder:
     """Reads the file `source`, or `text` that came from there and includes no other file.
 
-    With `snap`, a roll, pitch or yaw that misses a multiple of π/2 by less than that many radians is set to it.
+    With `snap`, a roll, pitch or yaw that misses a multiple of π/2 by less than that many radians is set to it. Meshes
+    and included files are below the file's folder, its package or `package_dirs`; with `trust` they may be anywhere, and
+    MuJoCo's compiler runs in this process, without limits of time and memory.
     """
     file, root = xml.load(source, text)
-    mujoco = _mujoco(file)
-    included = _check_tree(file, root)
-    unplaced = f"{file} or a file it includes" if included else file
-    compiled, places, name, remarks = _compile(mujoco, file, root, text, unplaced)
-    builder = Builder(name or Path(file).stem or "mjcf", snap=snap)
-    for remark in dict.fromkeys(" ".join(remark.split()) for remark in remarks):  # some come by both ways
+    compiled = mjcf_compile.compiled(file, root, text, package_dirs, trust)
+    builder = Builder(compiled.name or Path(file).stem or "mjcf", snap=snap)
+    for remark in dict.fromkeys(" ".join(remark.split()) for remark in compiled.remarks):  # some come by both ways
         builder.find("note", file, "MuJoCo", remark, "see whether it matters")
-    _Translation(mujoco, compiled, places, builder).run()
+    _Translation(compiled.mujoco, compiled.model, compiled.places, builder).run()
     return builder
-
-
-def _mujoco(file: str) -> Any:
-    try:
-        import mujoco
-    except ImportError:
-        fix = 'install it with: pip install "qddot[mjcf]"'
-        problem = "MJCF is read by MuJoCo's compiler, which is not installed"
-        raise FileError(message(file, "file", problem, fix)) from None
-    return mujoco
-
-
-# ---- before MuJoCo sees the file -----------------------------------------------------------------------------------
-
-
-def _check_tree(file: str, root: xml.Element) -> bool:
-    """Refuses what MuJoCo would take in silence or choke on, in the file and those it includes; says if it has any."""
-    if root.tag != "mujoco":
-        fix = "load URDF with its own reader" if root.tag == "robot" else "give an MJCF file: its root is <mujoco>"
-        raise FileError(message(f"{file}:{root.line}", f"<{root.tag}>", "the root element is not <mujoco>", fix))
-    known, waiting, folder = {os.path.abspath(file)}, [(file, root)], os.path.dirname(file)
-    while waiting:
-        name, top = waiting.pop()
-        _check_values(name, top)
-        for element, _ in _walk(top):
-            path = os.path.join(folder, element.attributes.get("file", ""))
-            is_text = element.tag == "include" or (element.tag == "model" and path.endswith(".xml"))
-            if is_text and os.path.isfile(path) and os.path.abspath(path) not in known:
-                known.add(os.path.abspath(path))
-                waiting.append(xml.load(path))
-    return len(known) > 1
-
-
-def _walk(root: xml.Element) -> Iterator[tuple[xml.Element, int]]:
-    """Every element, and how many copies of it the file asks for."""
-    waiting = [(root, 1)]
-    while waiting:
-        element, copies = waiting.pop()
-        if element.tag in _COPIERS:
-            counts = re.findall(r"\d+", element.attributes.get("count", ""))[:3]
-            copies *= max(1, math.prod(max(1, int(c[:18])) for c in counts))
-        yield element, copies
-        waiting.extend((child, copies) for child in reversed(element.children))
-
-
-def _check_values(file: str, root: xml.Element) -> None:
-    names = {element.attributes.get("name") for element, _ in _walk(root)}
-    for element, copies in _walk(root):
-        where, tag = f"{file}:{element.line}", f"<{element.tag}>"
-        if copies > _MOST_COPIES:
-            problem = f"it asks for {copies:,} copies"
-            raise FileError(message(where, tag, problem, f"ask for at most {_MOST_COPIES:,}"))
-        for attribute, value in element.attributes.items():
-            if attribute != "name" and value not in names and _not_finite(value):
-                raise FileError(message(where, tag, f"{attribute} is {value!r}", "give finite numbers"))
-
-
-def _not_finite(value: str) -> bool:
-    """Whether a value is a list of numbers with a NaN or an infinity among them."""
-    if not re.search("nan|inf", value, re.IGNORECASE):
-        return False
-    try:
-        return not all(math.isfinite(float(word)) for word in value.split())
-    except ValueError:
-        return False
-
-
-# ---- MuJoCo's compiler ---------------------------------------------------------------------------------------------
-
-_Places = dict[tuple[str, int], str]
-
-
-def _compile(
-    mujoco: Any, file: str, root: xml.Element, text: str | None, unplaced: str
-) -> tuple[Any, _Places, str, list[str]]:
-    """The compiled model, where its parts stand, its name, and what MuJoCo remarked on the way.
-
-    `unplaced` is said of parts that MuJoCo knows no line of, such as those from included files.
-    MuJoCo's remarks come by two ways, Python's warnings and a callback that would otherwise print and write a log file.
-    """
-    remarks: list[str] = []
-    before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(remarks.append)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            if text is None:
-                spec = mujoco.MjSpec.from_file(file)
-            else:
-                spec = mujoco.MjSpec.from_string(text)
-                spec.modelfiledir = os.path.dirname(file)
-            compiled = spec.compile()
-    except (ValueError, mujoco.FatalError) as error:
-        raise _explained(str(error), file, root, unplaced) from None
-    finally:
-        mujoco.set_mju_user_warning(before)
-    remarks += [str(w.message) for w in caught]
-    places: _Places = {}
-    tables = {"body": spec.bodies, "joint": spec.joints, "site": spec.sites, "equality": spec.equalities}
-    for kind, parts in tables.items():
-        for part in parts:
-            line = re.fullmatch(r"line ([1-9]\d*)", part.info)
-            places[kind, part.id] = f"{file}:{line[1]}" if line else unplaced
-    name = "" if spec.modelname == "MuJoCo Model" else spec.modelname
-    places["file", 0] = unplaced
-    return compiled, places, name, remarks
-
-
-def _explained(error: str, file: str, root: xml.Element, unplaced: str) -> FileError:
-    """MuJoCo's complaint in the form that all errors about models have."""
-    said, _, rest = " ".join(error.split()).partition(" Element ")
-    said = re.sub(r"^(XML )?(Error: )*|ErrorID=\S+ \S+ ", "", said).rstrip(": ")
-    line = re.search(r"[Ll]ine (?:number=)?([1-9]\d*)", f"{rest} {said}")
-    element = re.search(r"^(?:name )?'([^']*)'", rest)
-    attribute = re.search(r"attribute:? '([^']*)'", said)
-    if line and attribute:
-        here = (e.attributes.get(attribute[1]) for e, _ in _walk(root) if e.line == int(line[1]))
-        said += next((f" ({attribute[1]} is {value!r})" for value in here if value is not None), "")
-    fix = next((fix for pattern, fix in _FIXES if re.search(pattern, error)), _ANY_FIX)
-    where = f"{file}:{line[1]}" if line else unplaced
-    return FileError(message(where, f"element {element[1]!r}" if element and element[1] else "element", said, fix))
 
 
 # ---- the tables of MuJoCo as calls of the Builder ------------------------------------------------------------------
@@ -210,7 +66,7 @@ def _explained(error: str, file: str, root: xml.Element, unplaced: str) -> FileE
 class _Translation:
     """One compiled model on its way into a Builder."""
 
-    def __init__(self, mujoco: Any, compiled: Any, places: _Places, builder: Builder) -> None:
+    def __init__(self, mujoco: Any, compiled: Any, places: mjcf_compile.Places, builder: Builder) -> None:
         self.mujoco, self.m, self.places, self.b = mujoco, compiled, places, builder
         self.bodies = self._names("body", compiled.nbody)
         self.joints = self._names("joint", compiled.njnt)
@@ -258,10 +114,12 @@ class _Translation:
 
     @staticmethod
     def _new(taken: set[str], name: str) -> str:
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        return name
+        """The name, or one like it that is free."""
+        free, k = name, len(taken)
+        while free in taken:
+            free, k = f"{name}_" if free == name else f"{name}_{k}", k + 1
+        taken.add(free)
+        return free
 
     def _find(self, severity: str, kind: str, i: int, element: str, problem: str, fix: str) -> None:
         self.b.find(severity, self._where(kind, i), element, problem, fix)

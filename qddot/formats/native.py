@@ -361,6 +361,10 @@ class _Reader:
     def _text(self, x: Any, at: str) -> str:
         if not isinstance(x, str):
             self._fail(at, f"it is {_shown(x)}", "write a text")
+        try:
+            x.encode()
+        except UnicodeEncodeError:  # JSON can write half of a surrogate pair
+            self._fail(at, f"it is {_shown(x)}", "write a text without surrogates")
         return str(x)
 
     def _index(self, x: Any, at: str, least: int, most: int) -> int:

@@ -1,5 +1,7 @@
 """SDF into Builder calls: one <model> of links and joints, of which those that close loops are told apart.
 
+The model stands right below <sdf>, or is the only one of a <world>, whose gravity it then has.
+
 As in URDF, dirt that leaves the dynamics alone becomes findings, and what would make them a guess is an error; messages
 name the file and the line. Shapes, sensors and plugins are not read.
 
@@ -30,13 +32,30 @@ _VERSIONS = ("1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12")
 _KINDS = ("revolute", "continuous", "prismatic", "ball", "universal", "fixed")
 _MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 _MODEL = "__model__"
+_GRAVITY = (0.0, 0.0, -9.8)  # of a world that says nothing, by SDF
+_DEFAULT_MASS = 1.0  # kg, of an <inertial> that says nothing, by SDF
 _BOUNDLESS = 1e16  # how SDF writes that there is no limit
 _IGNORED = {
+    "world": {
+        "physics",
+        "plugin",
+        "light",
+        "scene",
+        "gui",
+        "audio",
+        "wind",
+        "atmosphere",
+        "magnetic_field",
+        "state",
+        "road",
+    }
+    | {"spherical_coordinates"},
     "model": {"self_collide", "plugin", "allow_auto_disable", "enable_wind"},
     "link": {"visual", "collision", "sensor", "light", "self_collide", "kinematic", "enable_wind", "velocity_decay"},
     "joint": {"sensor", "physics"},
 }
 _READ = {
+    "world": {"model", "gravity", "include", "joint", "population", "actor"},
     "model": {"pose", "link", "joint", "frame", "static", "include", "model"},
     "link": {"pose", "inertial", "gravity"},
     "joint": {"pose", "parent", "child", "axis", "axis2"},
@@ -52,10 +71,16 @@ def read(source: str | os.PathLike[str], *, snap: float = 0.0, text: str | None 
         reader.fail(root, "document", f"the root element is <{root.tag[:60]}> instead of <sdf>", "give an SDF file")
     if (version := root.attributes.get("version", "")) not in _VERSIONS:
         reader.fail(root, "<sdf>", f"its version is {version!r}", f"give one of {', '.join(_VERSIONS)}")
-    models = [e for e in root.children if e.tag == "model"]
+    worlds = [e for e in root.children if e.tag == "world"]
+    models = [e for place in (root, *worlds) for e in place.children if e.tag == "model"]
     if len(models) != 1:
-        fix = "give a file with one <model> right below <sdf>; worlds are not read"
-        reader.fail(root, "<sdf>", f"it has {len(models)} models", fix)
+        names = ", ".join(repr(e.attributes.get("name", "")[:60]) for e in models[:12])
+        which = f": {names}{', …' if len(models) > 12 else ''}" if models else ""
+        fix = "give a file with one <model>, right below <sdf> or in its <world>; what is included is not read"
+        reader.fail(root, "<sdf>", f"it has {len(models)} models{which}", fix)
+    for world in worlds:
+        if models[0] in world.children:
+            reader.world(world)
     reader.model(models[0])
     return reader.builder
 
@@ -81,8 +106,22 @@ class _Reader:
     file: str
     builder: Builder
     poses: dict[str, _Placed] = field(default_factory=dict)
+    found: dict[str, Transform] = field(default_factory=lambda: {_MODEL: Transform()})  # poses in the model, as computed
 
     # ---- the whole
+
+    def world(self, world: Element) -> None:
+        """What of a world matters to the one model in it."""
+        self.note_unread(world, "world")
+        gravity = self.child(world, "gravity")
+        if gravity is None:
+            fix = "SDF's (0, 0, -9.8) m/s² is taken; say which it has"
+            self.find("note", world, "world", "it has no <gravity>", fix)
+        self.builder.gravity = _GRAVITY if gravity is None else self.numbers(gravity, 3, "world")
+        for e in world.children:
+            if e.tag in ("include", "joint", "population", "actor"):
+                fix = "if the robot depends on it, write it into the model"
+                self.find("warning", e, "world", f"its <{e.tag}> is not read", fix)
 
     def model(self, model: Element) -> None:
         self.builder.name = self.attribute(model, "name", "model")
@@ -150,6 +189,12 @@ class _Reader:
     def place(self, model: Element, links: Mapping[str, Element], joints: list[_Joint]) -> None:
         """Remembers what stands where: links and frames in the model, joints in their child, or in what they name."""
         self.poses[_MODEL] = self.placed(model, WORLD, "model")
+        if frame := model.attributes.get("placement_frame"):
+            fix = "give the pose of the model itself"
+            self.fail(model, "model", f"its pose is that of placement_frame {frame[:60]!r}, which is not read", fix)
+        if (base := self.poses[_MODEL].base) != WORLD:
+            fix = "give the model's pose in the world; frames of the world are not read"
+            self.fail(model, "model", f"its pose is relative to {base[:60]!r}", fix)
         for name, e in links.items():
             self.poses[name] = self.placed(e, _MODEL, f"link {name!r}")
         for name, e in self.named(model, "frame").items():
@@ -172,19 +217,22 @@ class _Reader:
         return _Placed(T, pose.attributes.get("relative_to") or base, e)
 
     def in_model(self, name: str) -> Transform:
-        """The pose of a link, joint or frame in the model."""
-        T, seen = Transform(), [name]
-        while name != _MODEL:
-            if name not in self.poses:
-                at = self.poses[seen[-2]].element
+        """The pose of a link, joint or frame in the model: outward from the nearest that is known, each computed once."""
+        chain: dict[str, _Placed] = {}
+        at = name
+        while at not in self.found:
+            if at not in self.poses:
+                e = chain[next(reversed(chain))].element
                 fix = "name a link, joint or frame of this model"
-                self.fail(at, f"<{at.tag}>", f"its pose is relative to {name[:60]!r}, which is not here", fix)
-            pose, base, e = self.poses[name]
-            T, name = pose @ T, base
-            if name in seen:
-                self.fail(e, f"<{e.tag}>", f"its pose is relative to itself, by way of {base!r}", "break the circle")
-            seen.append(name)
-        return T
+                self.fail(e, f"<{e.tag}>", f"its pose is relative to {at[:60]!r}, which is not here", fix)
+            chain[at] = placed = self.poses[at]
+            at = placed.base
+            if at in chain:
+                e = placed.element
+                self.fail(e, f"<{e.tag}>", f"its pose is relative to itself, by way of {at[:60]!r}", "break the circle")
+        for here, placed in reversed(chain.items()):
+            self.found[here] = self.found[placed.base] @ placed.pose
+        return self.found[name]
 
     def in_world(self) -> Transform:
         return self.poses[_MODEL].pose
@@ -211,8 +259,15 @@ class _Reader:
             return
         origin = self.placed(inertial, name, f"{owner} <inertial>").pose
         mass, inertia = self.child(inertial, "mass"), self.child(inertial, "inertia")
+        if mass is None:
+            fix = f"{_DEFAULT_MASS:g} kg is taken, SDF's default; say what it has"
+            self.find("warning", inertial, f"{owner} <inertial>", "it has no <mass>", fix)
+        missing = [m for m in _MOMENTS if m[1] == m[2] and (inertia is None or self.child(inertia, m) is None)]
+        if missing:
+            fix = "1 kg m² is taken for each, SDF's default; say what it has"
+            self.find("warning", inertial, f"{owner} <inertial>", f"it has no <{'>, <'.join(missing)}>", fix)
         moments = [self.value(inertia, m, owner, 0.0 if m[1] != m[2] else 1.0) for m in _MOMENTS]
-        m = 1.0 if mass is None else self.numbers(mass, 1, owner)[0]
+        m = _DEFAULT_MASS if mass is None else self.numbers(mass, 1, owner)[0]
         self.builder.link(name, m, origin.p, moments, origin, where=self.where(inertial))
 
     # ---- joints

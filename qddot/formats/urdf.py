@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, message, near
-from qddot.formats import xml
+from qddot.formats import places, xml
 from qddot.formats.xml import LARGEST, NUMBER, Element
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from qddot.spatial import Transform
@@ -52,6 +52,7 @@ _LONGEST = 1000  # characters of a name or of the numbers in one attribute
 _MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
 
 _EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
+_NO_MASS = 'add <mass value="…"/>; lenient readers take 0 kg, so write value="0" where that is meant'
 _OTHER_FORMATS = {
     "mujoco": "this is an MJCF file: load it as MJCF",
     "sdf": "this is an SDF file: load it as SDF",
@@ -203,7 +204,7 @@ class _Reader:
         origin = self.placement(inertial, owner)
         mass_element = self.child(inertial, "mass", owner)
         if mass_element is None:
-            self.fail(inertial, f"{owner} <inertial>", "it has no <mass>", 'add <mass value="…"/>')
+            self.fail(inertial, f"{owner} <inertial>", "it has no <mass>", _NO_MASS)
         mass = self.number(mass_element, "value", owner)
         moments = self.moments(inertial, owner)
         if ground:
@@ -461,20 +462,15 @@ class _Reader:
                 self.builder.find("warning", entry.where, entry.owner, problem, f"did you mean {entry.meant!r}?")
 
     def note_missing_meshes(self, robot: Element, package_dirs: Sequence[str]) -> None:
-        seen = set()
+        seen, folder = set[str](), Path(self.file).parent
         shapes = (s for link in robot.children if link.tag == "link" for s in link.children)
         boxes = (g for s in shapes if s.tag in ("visual", "collision") for g in s.children if g.tag == "geometry")
         for mesh in (m for g in boxes for m in g.children if m.tag == "mesh"):
             name = mesh.attributes.get("filename", "")
-            if name not in seen and not self.mesh_exists(name, package_dirs):
+            if name not in seen and places.locate(name, folder, package_dirs) is None:
                 fix = "the dynamics need no meshes; to see it, correct package_dirs or the name"
                 self.find("note", mesh, f"mesh {_shown(name)}", "it is not found in package_dirs", fix)
             seen.add(name)
-
-    def mesh_exists(self, name: str, package_dirs: Sequence[str]) -> bool:
-        path = re.sub(r"^[a-z]+://", "", name)
-        places = [*package_dirs, os.path.dirname(self.file)]
-        return any(os.path.isfile(os.path.join(place, path)) for place in places)
 
     # ---- messages
 

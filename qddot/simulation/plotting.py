@@ -11,6 +11,7 @@ import numpy as np
 from qddot.errors import InputError, extra
 from qddot.naming import QUANTITIES, Column
 from qddot.simulation.trajectory import DERIVED
+from qddot.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def plot(trajectory: Trajectory, names: Sequence[str] = (), path: str | os.PathL
         last = min((k + 1) * rows, len(panels)) - 1
         axes[last].set_xlabel("time [s]")
         axes[last].tick_params(labelbottom=True)
-    figure.suptitle(_title(trajectory), fontsize="medium")
+    figure.suptitle(_title(trajectory), fontsize="medium", parse_math=False)
     if path is not None:
         figure.savefig(path, dpi=120)
     return figure
@@ -84,8 +85,8 @@ def _panel(axis: Any, trajectory: Trajectory, name: str, x: Any, unit: str) -> N
             if column.unit == unit:
                 axis.plot(trajectory.t, curves[:, k], label=column.name, linewidth=1.2)
     known = {n: d.text for n, d in DERIVED.items()} | QUANTITIES | ({"tau": "force"} if unit == "N" else {})
-    text = known.get(name, name)
-    axis.set_ylabel(f"{text}\n[{unit}]" if unit else text, fontsize="small")
+    text = printable(known.get(name, name))
+    axis.set_ylabel(f"{text}\n[{unit}]" if unit else text, fontsize="small", parse_math=False)
     axis.grid(alpha=0.3)
     if name == "constraint_drift" and np.any(curves > 0.0):
         axis.set_yscale("log")
@@ -96,7 +97,11 @@ def _panel(axis: Any, trajectory: Trajectory, name: str, x: Any, unit: str) -> N
         labels = [str(line.get_label()) for line in shown]
         if more:
             labels[-1] += more[0]
-        axis.legend(shown, labels, fontsize="x-small", loc="upper right", framealpha=0.7)
+        # set afterwards: a legend leaves out labels that begin with _, and takes text between $ for mathematics
+        numbered = [str(k) for k in range(len(shown))]
+        legend = axis.legend(shown, numbered, fontsize="x-small", loc="upper right", framealpha=0.7)
+        for entry, label in zip(legend.get_texts(), labels, strict=True):
+            entry.set(text=printable(label), parse_math=False)
 
 
 def _energies(axis: Any, trajectory: Trajectory) -> None:
@@ -106,7 +111,7 @@ def _energies(axis: Any, trajectory: Trajectory) -> None:
 
 
 def _title(trajectory: Trajectory) -> str:
-    info, parts = trajectory.info, [trajectory.robot.name]
+    info, parts = trajectory.info, [printable(trajectory.robot.name)]
     if "integrator" in info:
         parts.append(str(info["integrator"]))
     if "dt" in info:

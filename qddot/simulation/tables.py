@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, RecordingError, extra
+from qddot.text import csv_cell
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -36,10 +37,13 @@ def header(trajectory: Trajectory, names: Sequence[str]) -> list[tuple[str, str,
 
 
 def write_csv(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None:
-    """One line a time, under names with units in brackets. Numbers have the digits that give them back exactly."""
+    """One line a time, under names with units in brackets. Numbers have the digits that give them back exactly.
+
+    A name that a spreadsheet would take for a formula has an apostrophe in front (`qddot.text.csv_cell`).
+    """
     table = header(trajectory, names)
     with _Whole(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="") as file:
-        file.write(",".join(_quoted(f"{name} [{unit}]" if unit else name) for name, unit, _ in table) + "\n")
+        file.write(",".join(csv_cell(f"{name} [{unit}]" if unit else name) for name, unit, _ in table) + "\n")
         for row in zip(*(values.tolist() for _, _, values in table), strict=True):
             file.write(",".join(map(repr, row)) + "\n")
 
@@ -97,10 +101,6 @@ def to_xarray(trajectory: Trajectory, names: Sequence[str]) -> Any:
 
 
 # ---- parts of them ---------------------------------------------------------------------------------------------------
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
 
 
 class _Whole:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot.errors import InputError, RecordingError, extra
+from qddot.text import printable
 
 if TYPE_CHECKING:
     from qddot.viewer.app import Viewer
@@ -38,7 +39,7 @@ def show(
         webbrowser.open(viewer.url)
     if block is None:
         block = not (hasattr(sys, "ps1") or "IPython" in sys.modules)
-    print(f"{robot.name} is shown at {viewer.url}" + ("; Ctrl-C ends it" if block else ""), file=sys.stderr)
+    print(f"{printable(robot.name)} is shown at {viewer.url}" + ("; Ctrl-C ends it" if block else ""), file=sys.stderr)
     if block:
         viewer.wait()
     return viewer

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra
 from qddot.naming import columns
+from qddot.text import markdown, printable
 from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
@@ -46,7 +47,7 @@ class Viewer:
         if trajectory is None and robot.model.is_constrained:
             self.q = robot.close_loops(self.q)[0]
         with silent():
-            self.server = viser.ViserServer(host=host, port=port, label=f"qddot: {robot.name}", verbose=False)
+            self.server = viser.ViserServer(host=host, port=port, label=printable(f"qddot: {robot.name}"), verbose=False)
         self.server.gui.main_panel.dock_right()
         self.server.gui.configure_theme(show_logo=False, show_share_button=False, control_width="large")
         self.scene = Scene(self.server, robot, self.q[None] if trajectory is None else some_of(trajectory.q))
@@ -106,7 +107,9 @@ class Viewer:
                 place = slot.v.start + k
                 low, high = _range(model, i, k, now[place], self.scene.size)
                 hint = f"{'rad' if joint.is_angle[k] else 'm'}, v[{place}]"
-                slider = gui.add_slider(names[place].name, low, high, (high - low) / 1000.0, now[place], hint=hint)
+                slider = gui.add_slider(
+                    printable(names[place].name), low, high, (high - low) / 1000.0, now[place], hint=hint
+                )
                 slider.on_update(lambda event, place=place: self._moved(place))
                 self.sliders.append(slider)
         start = self.q.copy()
@@ -228,7 +231,7 @@ class Viewer:
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
         margin = 0.05 * (high - low) or max(1e-3, 0.05 * abs(high))
         series: list[dict[str, Any]] = [{"label": "t [s]"}]
-        series += [{"label": n, "stroke": _COLORS[k % len(_COLORS)], "width": 1.5} for k, n in enumerate(values)]
+        series += [{"label": printable(n), "stroke": _COLORS[k % len(_COLORS)], "width": 1.5} for k, n in enumerate(values)]
         scales = {
             "x": {"time": False, "auto": False, "range": (float(t[0]), float(max(t[-1], t[0] + 1e-3)))},
             "y": {"auto": False, "range": (low - margin, high + margin)},
@@ -257,7 +260,7 @@ class Viewer:
         if x is None:
             self.scene.place(self.q, self.robot.gravity_force(self.q))
         for note in self.notes:
-            gui.add_markdown(f"⚠ {note}")
+            gui.add_markdown(f"⚠ {markdown(note)}")
 
 
 def _range(model: Any, i: int, k: int, now: float, size: float) -> tuple[float, float]:

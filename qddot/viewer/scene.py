@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.text import printable
 from qddot.viewer import shapes, urdf_shapes
 from qddot.viewer.geometry import Mesh, along, quaternion, simplified
 from qddot.viewer.shapes import Shape
@@ -16,6 +17,7 @@ Array = NDArray[Any]
 LAYERS = ("frames", "centre of mass", "inertia ellipsoids", "weights", "torques", "external forces")
 _ORIGIN = np.zeros(3)
 _MOST_FACES = 120_000
+_MOST_NOTES, _LONGEST = 30, 500  # characters
 _TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (200, 30, 10), (0, 110, 30), (20, 40, 160), (220, 0, 120), (250, 190, 60)
 
 
@@ -48,13 +50,21 @@ class Scene:
         """Those of the robot's file, and rods for links without."""
         found = urdf_shapes.Visuals()
         if self.model.source.lower().endswith((".urdf", ".xml")):
-            found = urdf_shapes.read(self.model, self.model.source, self.model.package_dirs)
+            model = self.model
+            found = urdf_shapes.read(model, model.source, model.package_dirs, model.trusted)
         if found.missing:
             first, count = found.missing[0], len(set(found.missing))
             many = "1 mesh file is not found:" if count == 1 else f"{count} mesh files are not found, the first is"
             fix = f"say where {_package(first)!r} is by load(..., package_dirs=[…]) or --package-dir"
             self.notes.append(f"{many} {first}; {fix}; links without shape are drawn as rods")
-        self.notes += [f"mesh {name} cannot be read" for name in found.unread]
+        for name in dict.fromkeys(found.outside):
+            fix = "name their folder in load(..., package_dirs=[…]) or --package-dir, or load with trust=True"
+            self.notes.append(f"mesh {name} is not opened: it lies outside of the robot's folder and packages; {fix}")
+        self.notes += [f"mesh {name} cannot be read" for name in dict.fromkeys(found.unread)]
+        self.notes += [f"mesh {remark}" for remark in dict.fromkeys(found.remarks)]
+        self.notes = [
+            printable(note if len(note) <= _LONGEST else f"{note[:_LONGEST]}…") for note in self.notes[:_MOST_NOTES]
+        ]
         with_shape = {s.link for s in found.shapes}
         if not with_shape:
             return shapes.drawn(self.model)
