@@ -34,11 +34,16 @@ _FAR = 3.0  # times a placement's length: axes nearly parallel have their normal
 _OUT = 30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
 
 
-@lru_cache(maxsize=8)  # a kernel is traced in several ways
 def simplified(model: Model) -> Model:
     """Regrouped and in frames of its own: for what does not look into the mechanism."""
+    return replace(model, **_simplified_tables(model))
+
+
+@lru_cache(maxsize=8)  # a kernel is traced in several ways
+def _simplified_tables(model: Model) -> dict[str, Any]:
     exact = _exact(model)
-    return _rounded(_regrouped(_reframed(exact, _regrouped(exact))))
+    found = _rounded(_regrouped(_reframed(exact, _regrouped(exact))))
+    return {name: getattr(found, name) for name in ("joint", "placement", "inertia", "frames", "loops")}
 
 
 def regrouped(model: Model) -> Model:

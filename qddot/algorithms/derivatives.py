@@ -225,7 +225,7 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any) -> NDAr
     ID is taken at the accelerations that tau gives.
     """
     n = model.nv
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
     a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
     outward = _outward(model, q, v, a)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
@@ -249,7 +249,7 @@ def hybrid_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, tau: Any, 
     """
     n, u, (w, inside) = model.nv, list(prescribed), yielding(model, prescribed)
     M, qdd = rows_of(mass_matrix(model, q)), split(a)
-    factors = inverse_factors([[M[r][c] for c in w] for r in w], inside)
+    factors = inverse_factors([[M[r][c] for c in w] for r in w], inside, [model.floors[k] for k in w])
     lacking = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, only(a, u)))
     for k, x in zip(w, inverse_times(*factors, [lacking[k] for k in w]), strict=True):
         qdd[k] = x

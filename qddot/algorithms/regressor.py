@@ -61,7 +61,7 @@ def _accelerations(model: Model, q: Any, v: Any, a: Any) -> PerLink:
 
 def forward_dynamics_inertia_derivatives(model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia]) -> NDArray[Any]:
     """∂a/∂π = -M⁻¹ Y(q, v, a) at the accelerations that tau gives: inverse dynamics is linear in π, and M a = tau - …"""
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
     a = stack(inverse_times(*factors, split(tau + passive_forces(model, q, v) - bias_force(model, q, v))))
     Y = torque_regressor(model, q, v, a, units)
     columns = [stack(inverse_times(*factors, split(Y[..., :, c]))) for c in range(Y.shape[-1])]

@@ -270,6 +270,11 @@ class Expr:
         """What `scalars.where` calls on the result of a comparison."""
         return self._with("select", then, otherwise)
 
+    @property
+    def known(self) -> float | None:
+        """Its value, if it is a number after all."""
+        return self.graph.args[self.node][0] if self.graph.ops[self.node] == "const" else None
+
     def mark(self, symbol: str, link: int) -> None:
         """Everything traced since the last mark computes this symbol of this link."""
         self.graph.marks.append((len(self.graph), symbol, link))

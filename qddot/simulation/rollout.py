@@ -19,6 +19,7 @@ from qddot.compiler.time_loop import TimeLoop
 from qddot.constraints import CLOSED
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.model import Model
+from qddot.pivots import guarded
 from qddot.scalars import split, stack
 from qddot.simulation import given
 from qddot.simulation.integrators import INTEGRATORS, State
@@ -264,9 +265,8 @@ class Rollout:
         method, sums, _ = self._chosen
         model = self.model
         own = parameters.put(model, self._parameters, values)
-        if not any(p.of_links for p in self._parameters):
-            model = functions.lookup(self.plan.function, method)[0].simplify(model)
-        filled = functions._with_traced_inertias(parameters.put(model, self._parameters, values), graph)
+        fill = functions.filling(model, functions.lookup(self.plan.function, method)[0], method, self._parameters)
+        filled = functions._with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None)
 
     def _system(self, model: Model, u: Array | None) -> System:
@@ -307,7 +307,7 @@ class Rollout:
     def _own_model(self, values: Array) -> Model:
         """The model of one sample, on floats."""
         edges = np.cumsum([prod(p.shape) for p in self._parameters])[:-1]
-        return parameters.put(self.model, self._parameters, np.split(values, edges) if self.free else [])
+        return guarded(parameters.put(self.model, self._parameters, np.split(values, edges) if self.free else []))
 
     # ---- joint forces
 
