@@ -193,7 +193,8 @@ class Model:
 
     def floor(self, i: int) -> Vector:
         """What the pivots of joint i must be above; zero where they cannot vanish."""
-        return self.pivot_floor[i] if self.pivot_floor else Vector((0.0,) * self.joint[i].nv)
+        known = self.pivot_floor[i] if self.pivot_floor else None
+        return known or Vector((0.0,) * self.joint[i].nv)
 
     @property
     def is_guarded(self) -> bool:

@@ -254,7 +254,8 @@ class Robot(DerivativeMethods, ConstraintMethods):
         self._needs_independent(q, frame, rows)
         Lambda, mu = operational_space(self._guarded, x, u, self.model.frame(frame), rows)
         if np.isnan(Lambda).any():
-            self._explain_lost(2, "operational_space_inverse_inertia", (x,), np.array(Lambda))
+            Lambda, mu = np.array(Lambda), np.array(mu)
+            self._explain_lost(2, "operational_space_inverse_inertia", (x,), Lambda, stacklevel=3)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
     def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
@@ -558,7 +559,9 @@ class Robot(DerivativeMethods, ConstraintMethods):
         by_pairs = function.endswith(("_inverse", "derivatives"))
         return bool(np.isnan(result[..., watched, watched] if by_pairs else result[..., watched]).any())
 
-    def _explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array) -> None:
+    def _explain_lost(
+        self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4
+    ) -> None:
         """An error if it is one state, a warning if it is some of many: where, and which motion has no mass there."""
         q, batch = np.asarray(inputs[0]), result.shape[: result.ndim - axes]
         if q.dtype.kind not in "fiub" or (not batch and not _all_finite(inputs)):
@@ -575,13 +578,21 @@ class Robot(DerivativeMethods, ConstraintMethods):
                 f"{function}: {np.count_nonzero(lost)} of {lost.size} samples are NaN; in sample "
                 f"{', '.join(map(str, first))} {self._lost_at(np.broadcast_to(q, (*batch, self.nq))[first])}",
                 QddotWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
 
     def _lost_at(self, q: Array) -> SingularMassMatrixError | NumericalOverflowError:
         with np.errstate(all="ignore"):
             M = np.asarray(composite_body.mass_matrix(self.model, np.asarray(q, dtype=float)), dtype=float)
         return singularity.in_this_configuration(self.model, M)
+
+    def _near_singular(self, q: Array) -> str:
+        """What is to be said of a configuration after which a simulation has lost its numbers, if M explains it."""
+        if not self._watched:
+            return ""
+        M = np.asarray(composite_body.mass_matrix(self.model, q), dtype=float)
+        motions = singularity.null_motions(M, singularity.NEAR)
+        return f"near a singular configuration, where {singularity.said(self.model, motions)} moves no mass" if motions else ""
 
     @cached_property
     def _guarded(self) -> Model:

@@ -20,6 +20,7 @@ Array = NDArray[Any]
 Motions = Mapping[int, Array]  # null vectors by the freedom whose pivot vanishes
 
 _ROUNDING = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
+NEAR = 1e-3  # of a diagonal entry of M: within the step of a simulation
 _PART = 1e-6  # of a null vector, scaled to a unit diagonal of M: what is less does not belong to it
 _TERMS = 6  # of a motion that are written out
 
@@ -92,10 +93,14 @@ def in_this_configuration(model: Model, M: Array) -> SingularMassMatrixError | N
     if not np.isfinite(M).all():
         return overflow(model, M)
     motions = null_motions(M) or _nearest(M)
+    guilty = {model.joint[model.joint_index(name)].kind for name in joints_of(model, motions)}
+    if guilty & {"spherical_euler", "spherical_exponential"}:
+        fix = "a ball joint by three angles or a rotation vector has such configurations, by a quaternion (spherical) none"
+    else:
+        fix = "keep away from it, or give the links between these joints an inertial, or the joints a rotor inertia (armature)"
     return SingularMassMatrixError(
         f"the mass matrix of robot {model.name!r} is singular in this configuration, to rounding: {said(model, motions)} "
-        f"moves nothing that has mass or inertia; a joint with three angles (Euler, exponential) has such configurations, "
-        f"a quaternion (spherical) has none"
+        f"moves nothing that has mass or inertia; {fix}"
     )
 
 
