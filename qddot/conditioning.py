@@ -18,8 +18,8 @@ _STATES = 3
 def is_ill_conditioned(model: Model) -> bool:
     """Whether solving with M loses digits that the articulated-body algorithm keeps (docs/accuracy.md).
 
-    That is decided by the condition number of M scaled to a unit diagonal, at a few random configurations: links that differ
-    much in size and mass are no harm by themselves, but what they do to each other may be.
+    That is decided by the condition number of M scaled to a unit diagonal, at a few random configurations: links that
+    differ much in size and mass do no harm by themselves.
     """
     if not 0 < model.nv <= _MANY:
         return False

@@ -268,9 +268,7 @@ def _on_parallel_axes(model: Model) -> set[int]:
     return {i for i in flat & hinged if model.parent[i] in hinged}
 
 
-def _choice(
-    model: Model, i: int, X: Transform, turned: Transform, below: list[int]
-) -> tuple[Scalar, Scalar, Scalar]:
+def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[int]) -> tuple[Scalar, Scalar, Scalar]:
     """Cosine and sine of the turn of a revolute link's frame about its axis, and its shift along it.
 
     `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z;
@@ -348,7 +346,7 @@ def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
     x, y, _ = _direction((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
-    quarter = Hinge(x, y, 0.0, travel)  # type: ignore[arg-type]
+    quarter = Hinge(x, y, 0.0, travel)
     return Product(*parts), quarter if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
 
 
@@ -374,9 +372,10 @@ def _count(x: Vec) -> int:
 def _direction(x: Vec) -> Vec:
     """A unit vector with zeros where there is rounding, and ±1 next to zeros."""
     y = settled(x)
-    if _count(y) == 1:
-        y = tuple(math.copysign(1.0, float(k)) if k != 0.0 else 0.0 for k in y)
-    return (y[0], y[1], y[2])
+    if _count(y) > 1:
+        return y
+    a, b, c = (math.copysign(1.0, float(k)) if k != 0.0 else 0.0 for k in y)
+    return (a, b, c)
 
 
 def _clean(X: Transform) -> Transform:

@@ -546,7 +546,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         return result
 
     def _has_lost(self, function: str, result: Array, needs: Mapping[str, Any]) -> bool:
-        """Whether a pivot of M was rounding in some state. That shows where its freedom's own acceleration is, or its slope."""
+        """Whether a pivot of M was rounding in some state: then its freedom's own acceleration, or its slope, is NaN."""
         watched = self._watched
         if not watched:
             return False
@@ -559,9 +559,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         by_pairs = function.endswith(("_inverse", "derivatives"))
         return bool(np.isnan(result[..., watched, watched] if by_pairs else result[..., watched]).any())
 
-    def _explain_lost(
-        self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4
-    ) -> None:
+    def _explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4) -> None:
         """An error if it is one state, a warning if it is some of many: where, and which motion has no mass there."""
         q, batch = np.asarray(inputs[0]), result.shape[: result.ndim - axes]
         if q.dtype.kind not in "fiub" or (not batch and not _all_finite(inputs)):
@@ -592,7 +590,9 @@ class Robot(DerivativeMethods, ConstraintMethods):
             return ""
         M = np.asarray(composite_body.mass_matrix(self.model, q), dtype=float)
         motions = singularity.null_motions(M, singularity.NEAR)
-        return f"near a singular configuration, where {singularity.said(self.model, motions)} moves no mass" if motions else ""
+        return (
+            f"near a singular configuration, where {singularity.said(self.model, motions)} moves no mass" if motions else ""
+        )
 
     @cached_property
     def _guarded(self) -> Model:
@@ -706,7 +706,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
 
     @property
     def massless_joints(self) -> tuple[str, ...]:
-        """The joints that can move, alone or together, so that nothing with mass or inertia does, in every configuration."""
+        """The joints that can move, alone or together, without moving mass or inertia, in every configuration."""
         return singularity.joints_of(self.model, self._massless(tuple(range(self.nv))))
 
     def _massless(self, among: tuple[int, ...]) -> singularity.Motions:

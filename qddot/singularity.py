@@ -97,7 +97,7 @@ def in_this_configuration(model: Model, M: Array) -> SingularMassMatrixError | N
     if guilty & {"spherical_euler", "spherical_exponential"}:
         fix = "a ball joint by three angles or a rotation vector has such configurations, by a quaternion (spherical) none"
     else:
-        fix = "keep away from it, or give the links between these joints an inertial, or the joints a rotor inertia (armature)"
+        fix = "keep away from it, give the links between these joints an inertial, or the joints a rotor inertia (armature)"
     return SingularMassMatrixError(
         f"the mass matrix of robot {model.name!r} is singular in this configuration, to rounding: {said(model, motions)} "
         f"moves nothing that has mass or inertia; {fix}"

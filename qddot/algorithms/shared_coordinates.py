@@ -66,8 +66,8 @@ def solved(model: Model, q: Any, b: Any, forward: Forward) -> NDArray[Any]:
 
 def _tree(model: Model) -> Model:
     """A coordinate for every joint; without gravity and passive forces, so that forward dynamics at rest is M_tree⁻¹."""
-    apart = {"loops": (), "constraints": (), "pivot_floor": ()}
-    alone = replace(model, mimic=tuple(None for _ in model.mimic), gravity=ZERO, **apart)
+    apart = tuple(None for _ in model.mimic)
+    alone = replace(model, mimic=apart, gravity=ZERO, loops=(), constraints=(), pivot_floor=())
     return alone.without_passive_forces()
 
 

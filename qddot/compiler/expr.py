@@ -64,7 +64,8 @@ class Graph:
         found = self._constants.get(value)
         if found is None:
             found = self._constants[value] = self._same(value, bound)
-        self._bounds[found] = min(self._bounds[found], bound)  # rather too little is taken for rounding than too much
+        if bound < self._bounds[found]:  # rather too little is taken for rounding than too much
+            self._bounds[found] = bound
         return found
 
     def _same(self, value: float, bound: float) -> int:
