@@ -49,7 +49,9 @@ def _floors(model: Model) -> tuple[Vector, ...]:
     out = [Vector()]
     for i, _ in model.outward():
         least = 0.0 if model.is_coupled else _least_own(model, i)
-        out.append(Vector(0.0 if least > 2.0 * FLOOR * x else FLOOR * x for x in largest[i]))
+        safe = (1,) if isinstance(model.joint[i], SphericalEuler) else ()  # the middle axis is normal to both others
+        floors = (0.0 if k in safe or least > 2.0 * FLOOR * x else FLOOR * x for k, x in enumerate(largest[i]))
+        out.append(Vector(floors))
     return tuple(out)
 
 

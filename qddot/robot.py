@@ -47,11 +47,7 @@ Array = NDArray[Any]
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
-_NOT_BY_FREEDOM = (
-    "operational_space_inverse_inertia",
-    "forward_dynamics_inertia_derivatives",
-    "forward_dynamics_second_derivatives",
-)
+_BY_PAIRS = ("mass_matrix_inverse", "dynamics_derivatives")  # results that have an entry for each two freedoms last
 
 
 class Robot(DerivativeMethods, ConstraintMethods):
@@ -535,29 +531,28 @@ class Robot(DerivativeMethods, ConstraintMethods):
     def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
         quick = self._quick.get((function, *needs.values()) if needs else function)
-        if quick is not None and (result := quick(*inputs)) is not None and not self._has_lost(function, result, needs):
+        if quick is not None and (result := quick(*inputs)) is not None and not self._has_lost(axes, function, result):
             return result
         held = needs.get("prescribed", ())
         if motions := self._massless(tuple(k for k in range(self.nv) if k not in held)):
             raise self._no_mass(motions)
         result = self._run(function, *inputs, **needs)
-        if self._has_lost(function, result, needs) or (result.ndim == axes and not np.isfinite(result).all()):
+        if self._has_lost(axes, function, result) or (result.ndim == axes and not np.isfinite(result).all()):
             self._explain_lost(axes, function, inputs, result)
         return result
 
-    def _has_lost(self, function: str, result: Array, needs: Mapping[str, Any]) -> bool:
-        """Whether a pivot of M was rounding in some state: then its freedom's own acceleration, or its slope, is NaN."""
-        watched = self._watched
-        if not watched:
+    def _has_lost(self, axes: int, function: str, result: Array) -> bool:
+        """Whether a pivot of M was rounding in some state: then its freedom's acceleration, or its slope by its force, is
+        NaN. Reading a vector once more takes a nanosecond a state; of matrices only single entries are read.
+        """
+        if not self._watched or not result.size or result.dtype.kind != "f":
             return False
-        if function.startswith("hybrid"):
-            watched = [k for k in watched if k not in needs["prescribed"]]
-        if function in _NOT_BY_FREEDOM:
-            return bool(np.isnan(result).any())
-        if function.startswith("hybrid_dynamics") and not function.endswith("derivatives"):
-            return bool(np.isnan(result[..., 0, watched]).any())
-        by_pairs = function.endswith(("_inverse", "derivatives"))
-        return bool(np.isnan(result[..., watched, watched] if by_pairs else result[..., watched]).any())
+        if result.ndim == axes == 1:
+            total = sum(result.tolist())
+            return bool(total != total)
+        if axes == 1 or not function.endswith(_BY_PAIRS):
+            return bool(np.isnan(np.maximum.reduce(result.reshape(-1))))
+        return any(np.isnan(np.maximum.reduce(result[..., k, k], axis=None)) for k in self._watched)
 
     def _explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4) -> None:
         """An error if it is one state, a warning if it is some of many: where, and which motion has no mass there."""
