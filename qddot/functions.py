@@ -42,7 +42,7 @@ from qddot.algorithms import (
 from qddot.algorithms.passive import passive_forces
 from qddot.axes import Axes
 from qddot.compiler.kernel import Shape
-from qddot.conditioning import is_ill_conditioned
+from qddot.conditioning import felt, is_ill_conditioned
 from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
@@ -461,7 +461,9 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
     """The model that a formulation is traced on, its pivots watched."""
     model = pivots.guarded(model)
-    return function.simplify(model) if regroup and method not in _OF_WHOLE_LINKS else model
+    if not regroup or method in _OF_WHOLE_LINKS:
+        return model
+    return regrouped(model) if function.simplify is simplified and felt(model).is_thin else function.simplify(model)
 
 
 def filling(
@@ -503,7 +505,7 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     program = traced(model, name, first, **needs)
     found = [Choice(program, fused(program), first, False)]
     tried = {first: found[0].line}
-    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS and not felt(model).is_thin
     ways = [(m, False) for m in others]
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = len(found[0].line.nodes()) < _MANY and has_parallel_axes(simplified(model))

@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 
 from qddot.blocks import Vector, apply
+from qddot.conditioning import felt
 from qddot.joints import Own, SphericalEuler, SphericalExponential, Universal
 from qddot.model import Model
 from qddot.rotation import dot
 from qddot.scalars import Scalar
-from qddot.spatial import inertia_seen
 
 FLOOR = 1e-12  # of M_kk: a pivot of this size has three digits left
 _FOLDING = (SphericalEuler, SphericalExponential, Own)  # joints whose axes depend on q, and on each other somewhere
-_STATES = 8
 
 
 def guarded(model: Model, numbers: Model | None = None) -> Model:
@@ -69,16 +68,9 @@ def _least_own(model: Model, i: int) -> float:
 
 
 def _largest(model: Model) -> list[Vector]:
-    """The largest M_kk of each joint's freedoms at some random configurations, by composite bodies."""
-    rng = np.random.default_rng(0)
-    own = [model.joint[i] for i, _ in model.outward() if model.mimic[i] is None]
-    q = np.array([[x for joint in own for x in joint.random(rng)] for _ in range(_STATES)])
-    T, S, composite, out = model.transforms(q), model.axes(q), list(model.inertia), [Vector()] * len(model.parent)
-    for i, p in model.inward():
-        rotors = zip(S[i], model.armature[i], strict=True)
-        out[i] = Vector(float(np.max(s.dot(composite[i] @ s))) + rotor for s, rotor in rotors)
-        composite[p] = composite[p] + inertia_seen(T[i], composite[i])
-    return _shared(model, out) if model.is_coupled else out
+    """The largest M_kk of each joint's freedoms at some random configurations."""
+    found = list(felt(model).inertia)
+    return _shared(model, found) if model.is_coupled else found
 
 
 def _shared(model: Model, largest: list[Vector]) -> list[Vector]:

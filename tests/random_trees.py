@@ -38,7 +38,7 @@ ROUNDINGS = 4  # ways to round the model and the state
 DIGITS = 50
 EPS = 2.0**-53
 REFUSED = (np.inf, np.inf, np.inf)  # in the place of results
-CONDITION = 1e5  # as in qddot.conditioning
+CONDITION = 1e5  # ten times what qddot.conditioning allows at the configurations that it looks at
 
 
 # ---- robots --------------------------------------------------------------------------------------------------------
