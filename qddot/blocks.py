@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 
 from qddot.rotation import Mat, mat_sub, outer, symmetric
-from qddot.scalars import Scalar, less, sqrt, where
+from qddot.scalars import Scalar, less, pivot, sqrt, where
 from qddot.spatial import (
     Ad,
     Ad_inv,
@@ -77,9 +77,9 @@ class Matrix(tuple[Vector, ...]):
     def add_diagonal(self, d: Sequence[Scalar]) -> Matrix:
         return Matrix(Vector(x + d[r] if r == c else x for c, x in enumerate(row)) for r, row in enumerate(self))
 
-    def inverse(self) -> Inverse:
-        """Of a symmetric positive definite matrix."""
-        return Inverse(self)
+    def inverse(self, floor: Sequence[Scalar] = ()) -> Inverse:
+        """Of a symmetric positive definite matrix, its pivots above a floor or NaN."""
+        return Inverse(self, floor)
 
 
 class Inverse:
@@ -89,12 +89,12 @@ class Inverse:
 
     __slots__ = ("lower", "reciprocal")
 
-    def __init__(self, A: Matrix) -> None:
+    def __init__(self, A: Matrix, floor: Sequence[Scalar] = ()) -> None:
         rows, n = [list(row) for row in A], len(A)
         self.lower: list[list[Scalar]] = [[0.0] * n for _ in A]
         self.reciprocal: list[Scalar] = []
         for k in range(n):
-            self.reciprocal.append(1.0 / rows[k][k])
+            self.reciprocal.append(1.0 / (pivot(rows[k][k], floor[k]) if floor else rows[k][k]))
             for r in range(k + 1, n):
                 self.lower[r][k] = rows[r][k] * self.reciprocal[k]
                 for c in range(k + 1, r + 1):

@@ -164,7 +164,7 @@ class Builder:
             joint=joint,
             parent=parent,
             child=child,
-            placement=rigid(placement, element, where),
+            placement=rigid(placement, element, where, self.find),
             where=where,
             armature=each(armature, "armature"),
             damping=each(damping, "damping"),
@@ -180,7 +180,7 @@ class Builder:
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
         _check_name(name, f"frame {name!r}", where)
-        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where), where))
+        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
         return self
 
     def loop(
@@ -199,7 +199,7 @@ class Builder:
         if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
-        a, b = rigid(placement_a, element, where), rigid(placement_b, element, where)
+        a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
 

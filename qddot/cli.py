@@ -199,9 +199,8 @@ def _limits(robot: Robot, i: int) -> str:
 
 def _massless(robot: Robot) -> Iterator[str]:
     if robot.massless_joints:
-        names = ", ".join(robot.massless_joints)
         yield ""
-        yield f"warning: joint {names} moves nothing that has mass or inertia: forward dynamics is not defined"
+        yield f"warning: forward dynamics is not defined: {robot._no_mass()}"
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[str]:

@@ -104,7 +104,7 @@ def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> It
             raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {asked}).info has its operations")
     massless = robot.massless_joints
     if massless and (solving := [f for f in functions if f in _SOLVE]):
-        raise InputError(f"{solving[0]} is not defined: joint {', '.join(massless)} moves nothing that has mass or inertia")
+        raise InputError(f"{solving[0]} is not defined: {robot._no_mass()}")
     chosen = functions or [f for f in DEFAULT if not (massless and f in _SOLVE)]
     known = {m: None for f in chosen for m in lookup(f, "auto")[0].methods}
     for name in methods:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +38,8 @@ class DerivativeMethods:
         def nv(self) -> int: ...
         def _run(self, function: str, *inputs: Any, **needs: Any) -> Array: ...
         def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array: ...
-        def _massless(self, among: tuple[int, ...]) -> tuple[str, ...]: ...
-        def _no_mass(self, joints: Sequence[str] = ()) -> SingularMassMatrixError: ...
+        def _massless(self, among: tuple[int, ...]) -> Mapping[int, Array]: ...
+        def _no_mass(self, motions: Mapping[int, Array] | None = None) -> SingularMassMatrixError: ...
         def _has_loops(self, function: str) -> InputError: ...
         @property
         def _closure(self) -> Constrained: ...
@@ -144,10 +144,10 @@ class DerivativeMethods:
         chosen = self._yielding_has_mass(prescribed)
         if f_ext is None:
             self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
-            both = self._run("hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
+            both = self._solve(4, "hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
             of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
             return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
-        both = self._run("hybrid_dynamics_derivatives_with_forces", q, v, a, tau, f_ext, prescribed=chosen)
+        both = self._solve(4, "hybrid_dynamics_derivatives_with_forces", q, v, a, tau, f_ext, prescribed=chosen)
         of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
         pull = Pull(self, q, df_ext_dq, df_ext_dv)
         return HybridDynamicsDerivatives(
@@ -206,7 +206,7 @@ class DerivativeMethods:
         self._only_trees("hybrid_dynamics_derivative")
         needs = {"prescribed": self._yielding_has_mass(prescribed), "by": scalar.exact(self.model, by)}
         name, inputs = self._pushed("hybrid_dynamics_derivative", (q, v, a, tau), f_ext, df_ext_dp)
-        both = self._run(name, *inputs, **needs)
+        both = self._solve(2, name, *inputs, **needs)
         return both[..., 0, :], both[..., 1, :]
 
     def inverse_dynamics_second_derivatives(

@@ -45,6 +45,10 @@ class SingularMassMatrixError(QddotError, ArithmeticError):
     """Forward dynamics was asked of a mechanism in which some motion moves no mass."""
 
 
+class NumericalOverflowError(QddotError, OverflowError):
+    """Numbers of a model or a state whose result is beyond the range of floating-point numbers."""
+
+
 class KernelTooLargeError(QddotError):
     """A function of a robot has more operations than straight-line code can sensibly have."""
 

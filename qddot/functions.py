@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qddot import parameters
+from qddot import parameters, pivots
 from qddot.algorithms import (
     articulated_body,
     augmented,
@@ -47,6 +47,7 @@ from qddot.algorithms import (
 from qddot.algorithms.passive import passive_forces
 from qddot.axes import Axes
 from qddot.compiler.kernel import Shape
+from qddot.conditioning import felt, is_ill_conditioned
 from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
@@ -472,7 +473,7 @@ def traced(
 
     function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    model = _rewritten(model, function, formulation, regroup and not any(p.of_links for p in chosen))
+    fill = filling(model, function, formulation, chosen, regroup)
     shapes = input_shapes(model, function, free)
     sizes = [prod(s) for s in shapes]
 
@@ -480,7 +481,7 @@ def traced(
         arrays = [x.reshape(s) for x, s in zip(vectors, shapes, strict=True)]
         if function.inputs[0] == "q":
             _guard_quaternions(model, arrays[0])
-        filled = parameters.put(model, chosen, arrays[own:])
+        filled = fill(arrays[own:])
         if formulation not in _ASKS_FOR_MASS:
             filled = _with_traced_inertias(filled, vectors[0][0].graph)
         return algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
@@ -512,8 +513,21 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
 
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
-    """The model that a formulation is traced on."""
-    return function.simplify(model) if regroup and method not in _OF_WHOLE_LINKS else model
+    """The model that a formulation is traced on, its pivots watched."""
+    model = pivots.guarded(model)
+    if not regroup or method in _OF_WHOLE_LINKS:
+        return model
+    return regrouped(model) if function.simplify is simplified and felt(model).is_thin else function.simplify(model)
+
+
+def filling(
+    model: Model, function: Function, method: str, free: Sequence[parameters.Parameter], regroup: bool = True
+) -> Callable[[Sequence[Any]], Model]:
+    """What puts the values of free parameters into the model that a formulation is traced on."""
+    if not any(p.of_links for p in free):
+        rewritten = _rewritten(model, function, method, regroup)
+        return lambda values: parameters.put(rewritten, free, values)
+    return lambda values: pivots.guarded(parameters.put(model, free, values), model)
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:
@@ -541,11 +555,11 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     from qddot.compiler.fuse import fused
 
     function = lookup(name, method)[0]
-    first, *others = (function.auto if method == "auto" else ()) or (lookup(name, method)[1],)
+    first, *others = _likely(model, function, method) or (lookup(name, method)[1],)
     program = traced(model, name, first, **needs)
     found = [Choice(program, fused(program), first, False)]
     tried = {first: found[0].line}
-    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS
+    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS and not felt(model).is_thin
     ways = [(m, False) for m in others]
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = len(found[0].line.nodes()) < _MANY and has_parallel_axes(simplified(model))
@@ -564,10 +578,18 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     return min(shortest.values(), key=lambda c: c.line.cost())._replace(why=f"cost: {costs}")
 
 
+def _likely(model: Model, function: Function, method: str) -> tuple[str, ...]:
+    """The formulations that `auto` tries: none that loses digits on this robot."""
+    found = function.auto if method == "auto" else ()
+    if "composite_body_factored" in found and is_ill_conditioned(model):
+        return tuple(m for m in found if m != "composite_body_factored") or ("articulated_body",)
+    return found
+
+
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:
     """The same for rolled code; formulations that cannot be rolled are passed over, where none is left for all others."""
     function, own, _ = lookup(name, method)
-    likely = (function.auto if method == "auto" else ()) or (own,)
+    likely = _likely(model, function, method) or (own,)
     others = [m for m in function.methods if m not in likely] if method == "auto" else []
     found: list[tuple[Rolled, str]] = []
     error = NotRollableError("there is no formulation")

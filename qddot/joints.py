@@ -52,7 +52,7 @@ from qddot.rotation import (
     sub,
     transpose,
 )
-from qddot.scalars import Scalar, arctan2, cos, sin
+from qddot.scalars import Scalar, arctan2, cos, sin, sqrt
 from qddot.spatial import Inertia, Motion, Product, Slide, Transform, exp, log, zero_inertia, zero_motion
 from qddot.tape import Tape, record
 
@@ -417,7 +417,7 @@ class Planar(Joint):
         k = max(range(3), key=lambda j: abs(n[j]))
         other = EYE[(k + 1) % 3]
         x = sub(other, scale(dot(other, n), n))
-        x = scale(1.0 / math.sqrt(dot(x, x)), x)
+        x = scale(1.0 / sqrt(dot(x, x)), x)
         return x, cross(n, x)
 
     def _shift(self, x: Scalar, y: Scalar) -> Vec:

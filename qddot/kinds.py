@@ -59,11 +59,12 @@ class _Columns:
         return x if x in (0.0, 1.0, -1.0) else values
 
 
-FIELDS = ("joint", "placement", "inertia", "armature", "damping", "friction", "stiffness", "spring_reference")
+_FORCES = ("armature", "damping", "friction", "stiffness", "spring_reference")
+FIELDS = ("joint", "placement", "inertia", *_FORCES, "pivot_floor")
 
 
 def row_of(model: Model, i: int, fields: Sequence[str] = FIELDS) -> tuple[Any, ...]:
-    return tuple(getattr(model, name)[i] for name in fields)
+    return tuple(table[i] if (table := getattr(model, name)) else () for name in fields)
 
 
 def mapped(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:

@@ -137,6 +137,7 @@ class Model:
     friction_velocity: float = 1e-3
     loop_tolerance: float | None = None  # m or rad up to which loops count as closed; None: as accurate as the model is
     findings: tuple[Finding, ...] = ()
+    pivot_floor: tuple[Vector, ...] = ()  # by `pivots.guarded`: what pivots of M must be above, to be no rounding
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere
@@ -221,6 +222,21 @@ class Model:
         A rotor that is not known yet counts as one.
         """
         return self.joint[i].nv == 6 and all(isinstance(x, float) and x == 0.0 for x in self.armature[i])
+
+    def floor(self, i: int) -> Vector:
+        """What the pivots of joint i must be above; zero where they cannot vanish."""
+        known = self.pivot_floor[i] if self.pivot_floor else None
+        return known or Vector((0.0,) * self.joint[i].nv)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether there are pivots that can vanish, so far as is known."""
+        return any(not (isinstance(x, float) and x == 0.0) for row in self.pivot_floor for x in row)
+
+    @property
+    def floors(self) -> list[Any]:
+        """The same for each freedom."""
+        return [x for i, _ in self.outward() if self.mimic[i] is None for x in self.floor(i)]
 
     def coordinates(self, q: Any) -> Coordinates:
         return Coordinates(self.slots, q)

@@ -21,6 +21,7 @@ from qddot.spatial import Transform, constant_transform
 Find = Callable[[str, str, str, str, str], None]
 
 _QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+_ROUNDED = 1e-14  # off orthogonal by no more: a product of a few rotations
 _UNIT_TOLERANCE = 1e-9  # axes and rotation matrices further from unit than this are reported or refused
 
 
@@ -69,7 +70,7 @@ def constant(T: Transform) -> Transform:
     return constant_transform(T.R.rows, T.p)
 
 
-def rigid(T: Transform | None, element: str, where: str) -> Transform:
+def rigid(T: Transform | None, element: str, where: str, find: Find = lambda *_: None) -> Transform:
     """A rigid placement of plain numbers."""
     if T is None:
         return Transform()
@@ -82,7 +83,14 @@ def rigid(T: Transform | None, element: str, where: str) -> Transform:
     if abs(rows @ rows.T - np.eye(3)).max() > _UNIT_TOLERANCE or np.linalg.det(rows) < 0:
         problem = "the rotation of its placement is not orthogonal and right-handed"
         raise ModelError(message(where, element, problem, "give a rotation matrix"))
-    return constant(T)
+    off = abs(rows @ rows.T - np.eye(3)).max()
+    if off <= _ROUNDED:
+        return constant(T)
+    find("note", where, element, f"the rotation of its placement is off by {off:.1e}", "it was made orthogonal")
+    for _ in range(3):
+        rows = 0.5 * rows @ (3.0 * np.eye(3) - rows.T @ rows)
+    x, y, z = (tuple(row) for row in rows.tolist())
+    return constant_transform((x, y, z), T.p)
 
 
 def unit_axes(joint: Joint, element: str, where: str, find: Find) -> Joint:

@@ -9,6 +9,9 @@ The frame of a link may stand anywhere on a revolute joint's axis and be turned 
 forces, accelerations and mass matrices stay as they are. Denavit and Hartenberg's choice, x along the common normal to
 the next axis, leaves of a placement a shift along x, a turn about x and a shift along z. Where frames already stand
 along the axes there is nothing to turn, and a shift is kept only if it gets rid of another.
+
+All of it is computed with the 120 digits of `precise` and rounded once. A component of a direction or a shift is zero where
+the rounding of the data explains it; an inertia only where it vanishes exactly (docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -16,22 +19,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from qddot.blocks import Motions
 from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
 from qddot.model import Model
-from qddot.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, scale, sub, transpose, z_to
-from qddot.scalars import Scalar, cos, sin
+from qddot.precise import UNIT, data, placed, rounded, settled, unit
+from qddot.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub, transpose, z_to
+from qddot.scalars import Scalar, cos, sin, sqrt
 from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
 
 _FAR = 3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
-_ROUNDING = 1e-13  # of a length or a direction: what is smaller came from composing transforms
+_OUT = 30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
 
 
 def simplified(model: Model) -> Model:
     """Regrouped and in frames of its own: for what does not look into the mechanism."""
-    return reframed(regrouped(model))
+    return replace(model, **_simplified_tables(model))
+
+
+@lru_cache(maxsize=8)  # a kernel is traced in several ways
+def _simplified_tables(model: Model) -> dict[str, Any]:
+    exact = _exact(model)
+    found = _rounded(_regrouped(_reframed(exact, _regrouped(exact))))
+    return {name: getattr(found, name) for name in ("joint", "placement", "inertia", "frames", "loops")}
 
 
 def regrouped(model: Model) -> Model:
@@ -39,18 +51,89 @@ def regrouped(model: Model) -> Model:
 
     Joint forces and accelerations are unchanged, also under external forces; momentum and centres of mass are not.
     """
+    return replace(model, inertia=_rounded(_regrouped(_exact(model))).inertia)
+
+
+def reframed(model: Model) -> Model:
+    """The model with the axes of its joints along z and the frames of revolute links where placements are short.
+
+    Poses, frames and external forces refer to frames that are gone: it is for joint forces and accelerations only. Loops
+    are kept, their frames where they were.
+    """
+    exact = _exact(model)
+    return _rounded(_reframed(exact, exact))
+
+
+def _exact(model: Model) -> Model:
+    """The model on numbers of 120 digits."""
+    loops = (x._replace(placement_a=placed(x.placement_a), placement_b=placed(x.placement_b)) for x in model.loops)
+    return replace(
+        model,
+        joint=tuple(replace(j, axis=unit(j.axis)) if hasattr(j, "axis") else j for j in model.joint),  # type: ignore[type-var]
+        placement=tuple(Product(*map(placed, T.parts)) for T in model.placement),
+        inertia=tuple(map(_exact_inertia, model.inertia)),
+        loops=tuple(loops),
+    )
+
+
+def _exact_inertia(G: Inertia) -> Inertia:
+    """Products of inertia about the origin came from adding -h_i h_j / m to those about the centre of mass."""
+    about_origin = outer(G.h, scale(1.0 / G.m, G.h)) if G.m else (ZERO, ZERO, ZERO)
+    entries = zip(G.I, about_origin, strict=True)
+    x, y, z = (tuple(0.0 if abs(k) <= UNIT * abs(a) else k for k, a in zip(*pair, strict=True)) for pair in entries)
+    return Inertia(*data((G.m, G.h, (x, y, z))))
+
+
+def _rounded(model: Model) -> Model:
+    """The model on floats."""
+    loops = (x._replace(placement_a=_constant(x.placement_a), placement_b=_constant(x.placement_b)) for x in model.loops)
+    return replace(
+        model,
+        joint=tuple(map(_float_joint, model.joint)),
+        placement=tuple(Product(*map(_constant, T.parts)) for T in model.placement),
+        inertia=tuple(map(_float_inertia, model.inertia)),
+        loops=tuple(loops),
+    )
+
+
+def _regrouped(model: Model) -> Model:
     inertia = list(model.inertia)
     for i, p in model.inward():
         joint = model.joint[i]
         left = joint.unmoved(inertia[i])
         inertia[i] = _less(inertia[i], left)
-        inertia[p] = inertia[p] + inertia_seen(Product(model.placement[i], joint.transform(joint.neutral())), left)
+        # a hinge's turn changes nothing of what is left
+        at_rest = _along_z(joint.travel) if isinstance(joint, Hinge) else joint.transform(joint.neutral())
+        inertia[p] = inertia[p] + inertia_seen(Product(model.placement[i], at_rest), left)
     inertia[0] = zero_inertia()
     return replace(model, inertia=tuple(inertia))
 
 
 def _less(a: Inertia, b: Inertia) -> Inertia:
     return Inertia(a.m - b.m, sub(a.h, b.h), mat_sub(a.I, b.I))
+
+
+def _float_joint(joint: Joint) -> Joint:
+    if isinstance(joint, Hinge):
+        c, s, offset, travel = (rounded(x) for x in (joint.c, joint.s, joint.offset, joint.travel))
+        return Hinge(c, s, offset, travel)
+    return replace(joint, axis=_floats(joint.axis)) if hasattr(joint, "axis") else joint  # type: ignore[type-var]
+
+
+def _float_inertia(G: Inertia) -> Inertia:
+    largest = max(abs(float(x)) for row in G.I for x in row)
+    x, y, z = (_floats(row, largest) for row in G.I)
+    return Inertia(rounded(G.m), _floats(G.h), (x, y, z))
+
+
+def _constant(T: Transform) -> Transform:
+    x, y, z = (_floats(row, 1.0) for row in T.R.rows)
+    return constant_transform((x, y, z), _floats(T.p))
+
+
+def _floats(x: Vec, beside: float = 0.0) -> Vec:
+    size = max(beside, *(abs(float(k)) for k in x))
+    return (rounded(x[0], size), rounded(x[1], size), rounded(x[2], size))
 
 
 # ---- frames ------------------------------------------------------------------------------------------------------------
@@ -83,12 +166,8 @@ class Hinge(Joint):
         return Revolute().unmoved(G)
 
 
-def reframed(model: Model) -> Model:
-    """The model with the axes of its joints along z and the frames of revolute links where placements are short.
-
-    Poses, frames and external forces refer to frames that are gone: it is for joint forces and accelerations only. Loops
-    are kept, their frames where they were.
-    """
+def _reframed(model: Model, regrouped: Model) -> Model:
+    """The model in frames that suit the inertias of the regrouped one."""
     gauge = [Transform() for _ in model.parent]  # the new frame of each link in its old one
     below: list[list[int]] = [[] for _ in model.parent]
     size = [1 for _ in model.parent]
@@ -100,7 +179,7 @@ def reframed(model: Model) -> Model:
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
         if isinstance(own, Revolute):
             gauge[i] = Transform(z_to(own.axis))
-            c, s, shift = _choice(model, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
+            c, s, shift = _choice(regrouped, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
             placement[i], joint[i] = _hinge(X @ Transform(z_to(own.axis)), c, s, shift)
         elif isinstance(own, Prismatic | Helical | Cylindrical):
@@ -111,7 +190,7 @@ def reframed(model: Model) -> Model:
             placement[i], joint[i] = _clean(X @ gauge[i]), Planar()
         else:
             placement[i] = _clean(X)
-    inertia = [_without_rounding(inertia_seen(B.inverse(), I)) for B, I in zip(gauge, model.inertia, strict=True)]
+    inertia = [inertia_seen(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
     back = [B.inverse() for B in gauge]
     loops = tuple(
         loop._replace(
@@ -189,84 +268,97 @@ def _on_parallel_axes(model: Model) -> set[int]:
     return {i for i in flat & hinged if model.parent[i] in hinged}
 
 
-def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[int]) -> tuple[float, float, float]:
+def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[int]) -> tuple[Scalar, Scalar, Scalar]:
     """Cosine and sine of the turn of a revolute link's frame about its axis, and its shift along it.
 
     `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z;
     `below` are the links on this one, the one that carries most first.
     """
+    G = inertia_seen(turned.inverse(), model.inertia[i])
     if not below:
-        return _leaf(inertia_seen(turned.inverse(), model.inertia[i]), X)
+        return _leaf(G, X)
     places = [turned.inverse() @ model.placement[c] for c in below]
     axes = [
-        _short(x.R @ j.axis) if isinstance(j := model.joint[c], Revolute) else None
+        settled(x.R @ j.axis) if isinstance(j := model.joint[c], Revolute) else None
         for c, x in zip(below, places, strict=True)
     ]
     if not any(axes):
         return 1.0, 0.0, 0.0
     first = next(k for k, axis in enumerate(axes) if axis)
-    c, s, normal = _common_normal(axes[first] or Z, places[first].p)
-    if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > _FAR * math.hypot(*places[first].p):
+    c, s, normal = _common_normal(axes[first] or Z, settled(places[first].p))
+    far = min(_FAR * _size(places[first].p), max(_FAR * _size(X.p), _OUT * _own_size(G)))
+    if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > far:
         c, s, normal = 1.0, 0.0, 0.0
     back, along = AxisRotation(2, c, -s), X.R @ Z
 
-    def numbers(shift: float) -> int:
+    def numbers(shift: Scalar) -> int:
         """How many components the shifts of this link and of its children have."""
         count = _length(_split(X.p, along, shift))
         for place, axis in zip(places, axes, strict=True):
             end = sub(back @ place.p, (0.0, 0.0, shift))
-            count += _length(_split(end, back @ axis, 0.0)) if axis else _count(end)
+            count += _length(_split(end, back @ axis, 0.0)) if axis else _count(settled(end))
         return count
 
     return c, s, min((0.0, normal, -dot(X.p, along)), key=numbers)
 
 
-def _leaf(G: Inertia, X: Transform) -> tuple[float, float, float]:
+def _size(p: Vec) -> float:
+    return math.hypot(*map(float, p))
+
+
+def _own_size(G: Inertia) -> float:
+    """The distance at which a link's first moment is worth its moment of inertia."""
+    h = _size(G.h)
+    return max(abs(float(x)) for row in G.I for x in row) / h if h else math.inf
+
+
+def _leaf(G: Inertia, X: Transform) -> tuple[Scalar, Scalar, Scalar]:
     """For a link that carries nothing: its first moment along x, and I_xz zero if there is a shift along z anyway."""
-    x, y, _ = G.h
-    r = math.hypot(x, y)
-    if r == 0.0 or 0.0 in (x, y):
+    x, y, _ = settled(G.h)
+    if 0.0 in (x, y):
         return 1.0, 0.0, 0.0
+    r = sqrt(x * x + y * y)
     c, s = x / r, y / r
-    if G.m != 0.0 or abs(dot(X.p, X.R @ Z)) < _ROUNDING:
+    if G.m != 0.0 or not _count(settled((dot(X.p, X.R @ Z), 0.0, 0.0))):
         return c, s, 0.0
     shift = -inertia_seen(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
-    return c, s, shift if abs(shift) < _FAR * math.hypot(*X.p) else 0.0
+    return c, s, shift if abs(float(shift)) < _FAR * _size(X.p) else 0.0
 
 
-def _common_normal(u: Vec, p: Vec) -> tuple[float, float, float]:
+def _common_normal(u: Vec, p: Vec) -> tuple[Scalar, Scalar, Scalar]:
     """For an axis u through p: the direction of the common normal with z, and where on z it begins."""
-    k = u[2]
-    if abs(k) > 1.0 - _ROUNDING:
-        r = math.hypot(p[0], p[1])
-        return (1.0, 0.0, p[2]) if 0.0 in (p[0], p[1]) else (p[0] / r, p[1] / r, p[2])
-    r = math.hypot(u[0], u[1])
-    return -u[1] / r, u[0] / r, p[2] + k * (p[2] * k - dot(p, u)) / (1.0 - k * k)
+    if 0.0 == u[0] == u[1]:
+        if 0.0 in (p[0], p[1]):
+            return 1.0, 0.0, p[2]
+        r = sqrt(p[0] * p[0] + p[1] * p[1])
+        return p[0] / r, p[1] / r, p[2]
+    r = sqrt(u[0] * u[0] + u[1] * u[1])
+    return -u[1] / r, u[0] / r, p[2] + u[2] * (p[2] * u[2] - dot(p, u)) / (r * r)
 
 
-def _hinge(X: Transform, c: float, s: float, shift: float) -> tuple[Transform, Hinge]:
+def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform, Hinge]:
     """Placement and joint of X · Rz(q) · Rz(c, s) · Tz(shift): R = Rz Rx Rz, and a shift split by the axis."""
-    u, x = _short(X.R @ Z), X.R @ (1.0, 0.0, 0.0)
-    r = math.hypot(u[0], u[1])
+    u, x = _direction(X.R @ Z), X.R @ (1.0, 0.0, 0.0)
+    r = sqrt(u[0] * u[0] + u[1] * u[1])
     b = (-u[1] / r, u[0] / r) if r > 0.0 else (1.0, 0.0)  # the first turn, then u = (sin b sin a, -cos b sin a, cos a)
     first, second = AxisRotation(2, *b), AxisRotation(0, u[2], r)
-    t = _short(second.T @ (first.T @ x))  # (c, s, 0) of the last turn
+    t = _direction(second.T @ (first.T @ x))  # (c, s, 0) of the last turn
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
-    x, y, _ = _short((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
-    joint = Hinge(x, y, 0.0, travel) if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
-    return Product(*parts), joint
+    x, y, _ = _direction((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
+    quarter = Hinge(x, y, 0.0, travel)
+    return Product(*parts), quarter if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
 
 
-def _split(p: Vec, u: Vec, shift: float) -> tuple[Vec, float]:
+def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
     """p + shift u = p' + t u in the fewest numbers: (p', t)."""
     steps = [shift, *(-p[k] / u[k] for k in range(3) if abs(u[k]) > 1.0 / _FAR)]
-    ways = [(_short(add(p, scale(t, u)), p), shift - t) for t in steps]
+    ways = [(settled(add(p, scale(t, u))), shift - t) for t in steps]
     return min(ways, key=_length)
 
 
-def _length(way: tuple[Vec, float]) -> int:
-    return _count(way[0]) + (abs(way[1]) > _ROUNDING)
+def _length(way: tuple[Vec, Scalar]) -> int:
+    return _count(way[0]) + _count(settled((way[1], 0.0, 0.0)))
 
 
 def _along_z(z: Scalar) -> Transform:
@@ -274,25 +366,18 @@ def _along_z(z: Scalar) -> Transform:
 
 
 def _count(x: Vec) -> int:
-    return sum(abs(k) > _ROUNDING for k in x)
+    return sum(k != 0.0 for k in x)
 
 
-def _short(x: Vec, like: Vec = Z) -> Vec:
-    """x with what is rounding put right: components that are zero, and one that is ±1 next to zeros."""
-    size = max(abs(k) for k in (*x, *like))
-    y = tuple(0.0 if abs(k) < _ROUNDING * size else float(k) for k in x)
-    if like is Z and sum(k != 0.0 for k in y) == 1:
-        y = tuple(math.copysign(1.0, k) if k else 0.0 for k in y)
-    return (y[0], y[1], y[2])
-
-
-def _without_rounding(G: Inertia) -> Inertia:
-    """An inertia without what is left where a frame was chosen to make it vanish."""
-    largest = max((x for row in G.I for x in row), key=abs)
-    x, y, z = (_short(row, (largest, 0.0, 0.0)) for row in G.I)
-    return Inertia(G.m, _short(G.h, G.h), (x, y, z))
+def _direction(x: Vec) -> Vec:
+    """A unit vector with zeros where there is rounding, and ±1 next to zeros."""
+    y = settled(x)
+    if _count(y) > 1:
+        return y
+    a, b, c = (math.copysign(1.0, float(k)) if k != 0.0 else 0.0 for k in y)
+    return (a, b, c)
 
 
 def _clean(X: Transform) -> Transform:
-    rows = tuple(_short(row) for row in X.R.rows)
-    return constant_transform((rows[0], rows[1], rows[2]), _short(X.p, X.p))
+    rows = tuple(_direction(row) for row in X.R.rows)
+    return constant_transform((rows[0], rows[1], rows[2]), settled(X.p))

@@ -19,13 +19,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot import by as scalar
-from qddot import functions, identification, kernels, parameters
+from qddot import functions, identification, kernels, parameters, pivots, singularity
 from qddot.algorithms import composite_body
 from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.kernel import Kernel
 from qddot.constraint_methods import ConstraintMethods
 from qddot.derivative_methods import DerivativeMethods
-from qddot.errors import Finding, InputError, KernelTooLargeError, QddotWarning, SingularMassMatrixError
+from qddot.errors import (
+    Finding,
+    InputError,
+    KernelTooLargeError,
+    NumericalOverflowError,
+    QddotWarning,
+    SingularMassMatrixError,
+)
 from qddot.identification import BaseParameters
 from qddot.joints import Free, Spherical
 from qddot.model import Model
@@ -41,7 +48,7 @@ _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
 _AXES = {"f_ext": 2, "df_ext_dp": 2}  # of one state's input; the others have one
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
-_SINGULAR_PIVOT = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
+_BY_PAIRS = ("mass_matrix_inverse", "dynamics_derivatives")  # results that have an entry for each two freedoms last
 
 
 class Robot(DerivativeMethods, ConstraintMethods):
@@ -210,7 +217,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         chosen = self._yielding_has_mass(prescribed)
         forces = () if f_ext is None else (f_ext,)
         name = "hybrid_dynamics_with_forces" if forces else "hybrid_dynamics"
-        both = self._run(name, q, v, a, tau, *forces, prescribed=chosen)
+        both = self._solve(2, name, q, v, a, tau, *forces, prescribed=chosen)
         return both[..., 0, :], both[..., 1, :]
 
     def mass_matrix(self, q: ArrayLike) -> Array:
@@ -243,14 +250,15 @@ class Robot(DerivativeMethods, ConstraintMethods):
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
         (x, u), rows = self._checked("operational_space", ("q", "v"), (q, v)), list(rows)
         self._needs_independent(q, frame, rows)
-        Lambda, mu = operational_space(self.model, x, u, self.model.frame(frame), rows)
+        Lambda, mu = operational_space(self._guarded, x, u, self.model.frame(frame), rows)
+        if np.isnan(Lambda).any():
+            Lambda, mu = np.array(Lambda), np.array(mu)
+            self._explain_lost(2, "operational_space_inverse_inertia", (x,), Lambda, stacklevel=3)
         return _batched(2, Lambda, x, u), _batched(1, mu, x, u)
 
     def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
         """Λ⁻¹ = J M⁻¹ Jᵀ of a frame, in its own coordinates: (..., 6, 6). It exists for every robot and configuration."""
-        if self.massless_joints:
-            raise self._no_mass()
-        return self._run("operational_space_inverse_inertia", q, frame=frame)
+        return self._solve(2, "operational_space_inverse_inertia", q, frame=frame)
 
     def operational_space_inertia(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
         """Λ of the chosen rows of the frame's twist (Khatib): the inertia that a force on the frame feels."""
@@ -525,17 +533,73 @@ class Robot(DerivativeMethods, ConstraintMethods):
     def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array:
         """As `_run`, for what divides by the mass matrix; `axes` are those of one state's result."""
         quick = self._quick.get((function, *needs.values()) if needs else function)
-        if quick is not None and (result := quick(*inputs)) is not None:
+        if quick is not None and (result := quick(*inputs)) is not None and not self._has_lost(axes, function, result):
             return result
-        if self.massless_joints:
-            raise self._no_mass()
+        held = needs.get("prescribed", ())
+        if motions := self._massless(tuple(k for k in range(self.nv) if k not in held)):
+            raise self._no_mass(motions)
         result = self._run(function, *inputs, **needs)
-        if result.ndim == axes and result.size and not np.isfinite(result.item(0)) and _all_finite(inputs):
-            raise SingularMassMatrixError(
-                f"the mass matrix of robot {self.name!r} is singular in this configuration; "
-                f"is a joint with three angles (Euler, exponential) at its singularity?"
-            )
+        if self._has_lost(axes, function, result) or (result.ndim == axes and not np.isfinite(result).all()):
+            self._explain_lost(axes, function, inputs, result)
         return result
+
+    def _has_lost(self, axes: int, function: str, result: Array) -> bool:
+        """Whether a pivot of M was rounding in some state: then its freedom's acceleration, or its slope by its force, is
+        NaN. Reading a vector once more takes a nanosecond a state; of matrices only single entries are read.
+        """
+        if not self._watched or not result.size or result.dtype.kind != "f":
+            return False
+        if result.ndim == axes == 1:
+            total = sum(result.tolist())
+            return bool(total != total)
+        if axes == 1 or not function.endswith(_BY_PAIRS):
+            return bool(np.isnan(np.maximum.reduce(result.reshape(-1))))
+        return any(np.isnan(np.maximum.reduce(result[..., k, k], axis=None)) for k in self._watched)
+
+    def _explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4) -> None:
+        """An error if it is one state, a warning if it is some of many: where, and which motion has no mass there."""
+        q, batch = np.asarray(inputs[0]), result.shape[: result.ndim - axes]
+        if q.dtype.kind not in "fiub" or (not batch and not _all_finite(inputs)):
+            return
+        if not batch:
+            raise self._lost_at(q)
+        lost = np.isnan(result).any(axis=tuple(range(-axes, 0)))
+        for name, x in zip(functions.lookup(function, "auto")[0].inputs, inputs, strict=True):
+            lost &= np.isfinite(np.asarray(x, dtype=float)).all(axis=(-2, -1) if name == "f_ext" else -1)
+        if lost.any():
+            result[lost] = np.nan
+            first = np.unravel_index(int(np.argmax(lost)), batch)
+            warnings.warn(
+                f"{function}: {np.count_nonzero(lost)} of {lost.size} samples are NaN; in sample "
+                f"{', '.join(map(str, first))} {self._lost_at(np.broadcast_to(q, (*batch, self.nq))[first])}",
+                QddotWarning,
+                stacklevel=stacklevel,
+            )
+
+    def _lost_at(self, q: Array) -> SingularMassMatrixError | NumericalOverflowError:
+        with np.errstate(all="ignore"):
+            M = np.asarray(composite_body.mass_matrix(self.model, np.asarray(q, dtype=float)), dtype=float)
+        return singularity.in_this_configuration(self.model, M)
+
+    def _near_singular(self, q: Array) -> str:
+        """What is to be said of a configuration after which a simulation has lost its numbers, if M explains it."""
+        if not self._watched:
+            return ""
+        M = np.asarray(composite_body.mass_matrix(self.model, q), dtype=float)
+        motions = singularity.null_motions(M, singularity.NEAR)
+        return (
+            f"near a singular configuration, where {singularity.said(self.model, motions)} moves no mass" if motions else ""
+        )
+
+    @cached_property
+    def _guarded(self) -> Model:
+        """The model whose pivots of M are watched where they can vanish."""
+        return pivots.guarded(self.model)
+
+    @cached_property
+    def _watched(self) -> list[int]:
+        """The freedoms with such pivots."""
+        return [k for k, floor in enumerate(self._guarded.floors) if floor != 0.0]
 
     def _eager(self, function: str, inputs: Sequence[Any], needs: Mapping[str, Any]) -> Array:
         needs = dict(needs)
@@ -545,7 +609,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         arrays = self._checked(function, found.inputs, inputs)
         try:
             with np.errstate(all="ignore"):
-                result = algorithm(self.model, *arrays, **needs)
+                result = algorithm(self._guarded, *arrays, **needs)
         except ZeroDivisionError:
             result = np.full(found.output(self.model), np.nan)
         return _batched(len(found.output(self.model)), result, *arrays, axes=[_AXES.get(x, 1) for x in found.inputs])
@@ -642,45 +706,42 @@ class Robot(DerivativeMethods, ConstraintMethods):
         if self.model.mass == 0.0:
             raise InputError(f"robot {self.name!r} has no mass, so it has no centre of mass")
 
-    def _no_mass(self, joints: Sequence[str] = ()) -> SingularMassMatrixError:
-        names = ", ".join(repr(n) for n in joints or self.massless_joints)
-        return SingularMassMatrixError(
-            f"robot {self.name!r} has a singular mass matrix: "
-            f"joint {names} moves nothing that has mass or inertia; "
-            f"give the links it carries an inertial, give the joint a rotor inertia (armature), or fix it"
-        )
+    def _no_mass(self, motions: singularity.Motions | None = None) -> SingularMassMatrixError:
+        return singularity.nothing_moved(self.model, motions or self._massless(tuple(range(self.nv))))
 
     @property
     def massless_joints(self) -> tuple[str, ...]:
-        """The joints that make the mass matrix singular in every configuration."""
-        return self._massless(tuple(range(self.nv)))
+        """The joints that can move, alone or together, without moving mass or inertia, in every configuration."""
+        return singularity.joints_of(self.model, self._massless(tuple(range(self.nv))))
 
-    def _massless(self, among: tuple[int, ...]) -> tuple[str, ...]:
-        """The joints by which the mass matrix of these freedoms, the others held, is singular in every configuration."""
+    def _massless(self, among: tuple[int, ...]) -> singularity.Motions:
+        """The motions of these freedoms, the others held, by which the mass matrix is singular in every configuration."""
         if self.nv > _LONG:
-            return self._weightless()
+            return {k: unit for k, unit in self._weightless().items() if k in among}
         if among not in self._singular:
             rng = np.random.default_rng(0)
             states = np.stack([self.random_state(rng)[0] for _ in range(3)])
-            M = _batched(2, composite_body.mass_matrix(self.model, states), states)[:, among, :][:, :, among]
-            guilty = {among[k] for k in set.intersection(*map(_vanishing_pivots, M))}
-            slots, names = self.model.slots, self.model.joint_names
-            owners = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
-            found = (names[i] for i in owners if guilty & set(range(slots[i].v.start, slots[i].v.stop)))
-            self._singular[among] = tuple(found)
+            with np.errstate(all="ignore"):
+                M = _batched(2, composite_body.mass_matrix(self.model, states), states)
+            if not np.isfinite(M).all():
+                raise singularity.overflow(self.model, M[0])
+            found = singularity.always_null(list(M[:, among, :][:, :, among]))
+            own = np.eye(self.nv)[list(among)]
+            self._singular[among] = {among[k]: motion @ own for k, motion in found.items()}
         return self._singular[among]
 
-    def _weightless(self) -> tuple[str, ...]:
+    def _weightless(self) -> dict[int, Array]:
         """The joints without a rotor that carry no inertia at all: what can be said of a long robot without its M."""
         model = self.model
         carries = [any((I.m, *I.h, *(x for row in I.I for x in row))) for I in model.inertia]
         for i, p in model.inward():
             carries[p] = carries[p] or carries[i]
-        own = (i for i, _ in model.outward() if not carries[i] and not all(model.armature[i]))
-        return tuple(model.joint_names[i] for i in own)
+        own = [i for i, _ in model.outward() if not carries[i] and not all(model.armature[i]) and model.mimic[i] is None]
+        freedoms = [k for i in own for k in range(model.slots[i].v.start, model.slots[i].v.stop)]
+        return {k: np.arange(self.nv) == k for k in freedoms}
 
     @cached_property
-    def _singular(self) -> dict[tuple[int, ...], tuple[str, ...]]:
+    def _singular(self) -> dict[tuple[int, ...], singularity.Motions]:
         return {}
 
 
@@ -697,17 +758,6 @@ def _batched(core: int, result: Any, *inputs: Array, axes: Sequence[int] | None 
     out = np.asarray(result)
     shape = (*np.broadcast_shapes(*batches), *out.shape[out.ndim - core :])
     return out if out.shape == shape else np.broadcast_to(out, shape).copy()
-
-
-def _vanishing_pivots(M: Array) -> set[int]:
-    """The coordinates whose inertia vanishes once those after them have been let go: M = U D Uᵀ, leaves first."""
-    A, out = M.copy(), set()
-    for k in reversed(range(len(A))):
-        if not A[k, k] > _SINGULAR_PIVOT * M[k, k]:
-            out.add(k)
-            continue
-        A[:k, :k] -= np.outer(A[:k, k], A[k, :k]) / A[k, k]
-    return out
 
 
 class _Index(Mapping[str, int | slice]):

@@ -124,6 +124,17 @@ def where(condition: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
     return condition.where(then, otherwise)
 
 
+def pivot(x: Scalar, floor: Scalar) -> Scalar:
+    """A number to divide by; NaN where it is not above its floor, of which a plain zero says that it always is."""
+    return x if isinstance(floor, float) and floor == 0.0 else where(less(floor, x), x, _NAN)
+
+
+def known(x: Scalar) -> float | None:
+    """The value of a number that is the same for all states; None of what is traced and not known yet."""
+    value = x if isinstance(x, float | int) else getattr(x, "known", None)
+    return None if value is None else float(value)
+
+
 def mark(value: Any, symbol: str, link: int) -> None:
     """Tells a trace that what it has recorded since the last mark computes this symbol of this link."""
     waiting = [value]

@@ -46,7 +46,7 @@ from qddot.rotation import (
     symmetric,
     transpose,
 )
-from qddot.scalars import Scalar, less, where
+from qddot.scalars import Scalar, known, less, where
 
 # ---- transforms ----------------------------------------------------------------------------------------------------
 
@@ -267,8 +267,18 @@ def inertia_from(m: Scalar, c: Vec, I_c: Mat, R: Rotation = IDENTITY) -> Inertia
 def second_moments(G: Inertia) -> Mat:
     """P = ∫ r rᵀ dm, which has I = tr P 1 - P."""
     (xx, xy, xz), (_, yy, yz), (_, _, zz) = G.I
-    half = 0.5 * (xx + yy + zz)
-    return ((half - xx, -xy, -xz), (-xy, half - yy, -yz), (-xz, -yz, half - zz))
+    if None in map(known, (xx, yy, zz)):
+        half = 0.5 * (xx + yy + zz)
+        a, b, c = half - xx, half - yy, half - zz
+    else:
+        a, b, c = _half_sum(yy, zz, xx), _half_sum(xx, zz, yy), _half_sum(xx, yy, zz)
+    return ((a, -xy, -xz), (-xy, b, -yz), (-xz, -yz, c))
+
+
+def _half_sum(a: Scalar, b: Scalar, less_c: Scalar) -> Scalar:
+    """(a + b - c) / 2. The two largest moments of a long thin body are almost equal, and are subtracted first."""
+    small, large = sorted((a, b), key=known)  # type: ignore[arg-type]
+    return 0.5 * ((large - less_c) + small)
 
 
 def inertia_seen(T: Transform, G: Inertia) -> Inertia:

@@ -32,7 +32,11 @@ MAY_IMPORT = {
     "axes": {"model"},
     "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
     "build": {"couplings", "model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
-    "regroup": {"model", "joints", "blocks", "spatial", "rotation", "scalars"},
+    "precise": {"spatial", "rotation", "scalars"},
+    "regroup": {"precise", "model", "joints", "blocks", "spatial", "rotation", "scalars"},
+    "conditioning": {"algorithms", "model", "blocks", "spatial"},
+    "pivots": {"conditioning", "model", "joints", "blocks", "rotation", "scalars"},
+    "singularity": {"model", "errors"},
     "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
     "kinds": {"model", "joints", "spatial", "rotation"},
     "rolling": {"compiler", "axes", "kinds", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
@@ -46,7 +50,7 @@ MAY_IMPORT = {
     "conventions": {"model", "joints", "spatial", "rotation", "errors"},
     "compiler": {"scalars", "errors"},  # knows nothing about robots
     "functions": {
-        *("algorithms", "axes", "compiler", "parameters", "regroup", "rolling"),
+        *("algorithms", "axes", "compiler", "conditioning", "parameters", "pivots", "regroup", "rolling"),
         *("model", "joints", "spatial", "scalars", "errors", "text"),
     },
     "by": {"model", "errors"},
@@ -60,7 +64,7 @@ MAY_IMPORT = {
     "naming": {"joints", "model"},
     "viewer": {"naming", "formats", "parts", "model", "spatial", "errors", "text"},
     "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
-        *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "regroup"),
+        *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "pivots", "regroup"),
         *("viewer", "naming", "formats", "text"),
         *("model", "joints", "blocks", "spatial", "rotation", "tape", "dual", "scalars", "errors", ""),
     },
@@ -75,6 +79,8 @@ MAY_IMPORT = {
             "functions",
             "identification",
             "parameters",
+            "pivots",
+            "singularity",
             "algorithms",
             "compiler",
             "formats",
@@ -178,10 +184,10 @@ def test_algorithms_cite_their_source(path):
 # Lines a file may have where 400 are not enough, and why it is one file all the same.
 BUDGETS = {
     "joints.py": 660,  # thirteen kinds that are read side by side, and how a user's own one is recorded
-    "build.py": 450,  # half of it is the signatures and docstrings of Builder
+    "build.py": 480,  # half of it is the signatures and docstrings of Builder
     "robot.py": 800,  # one short method a function, all alike
-    "functions.py": 680,  # one table of all functions, with and without external forces, and what makes programs of its rows
-    "model.py": 430,  # what algorithms read and write, in one place
+    "functions.py": 700,  # one table of all functions, with and without forces, and what makes programs of its rows
+    "model.py": 460,  # what algorithms read and write, in one place
     "native.py": 420,  # what reads each part of a file, all alike
     "sdf.py": 440,  # the format, poses relative to one another, and its dirt
     "urdf.py": 560,  # the format and its dirt

@@ -109,7 +109,7 @@ def _let_go(
     """Î_i, U_i and Ψ_i; the parent carries what is left of Î_i when its joint is free to yield."""
     I_A = articulated(model.inertia[i]) + Pi[i]
     U = apply(I_A, S[i])
-    Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse()
+    Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_loose(i):
         Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))
     return I_A, U, Psi
@@ -135,7 +135,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
         I_A[i] = articulated(I)
     for i, p in model.inward():
         U[i] = apply(I_A[i], h[i])
-        Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse()
+        Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         p_alpha = p_A[i] + I_A[i] @ hdot_qd[i]
         if model.is_loose(i):
             p_A[p] = p_A[p] + U[i] @ (Psi[i] @ tau[i])

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from qddot.blocks import Forces, Matrix, Vector, apply, without
 from qddot.model import Model
-from qddot.scalars import Scalar, split, stack
+from qddot.scalars import Scalar, pivot, split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
@@ -75,11 +75,11 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     equations = _Equations({g: tau[g] for g in groups})
     solve_at_link, solve_at_joint = model.per_link("at link", "at joint")
     for i, p in model.inward():
-        solve_at_link[i] = [_eliminate(sub[i], equations, g) for g in closing[i] if not _shares(model, i, g)]
+        solve_at_link[i] = [_eliminate(model, sub[i], equations, g) for g in closing[i] if not _shares(model, i, g)]
         _accelerate(sub[i], equations, eta[i])
         if model.slots[i].v.start in groups:
             _defer(model, i, S[i][0], sub[i], equations)
-            solve_at_joint[i] = [_eliminate(sub[i], equations, g) for g in closing[i] if _shares(model, i, g)]
+            solve_at_joint[i] = [_eliminate(model, sub[i], equations, g) for g in closing[i] if _shares(model, i, g)]
         else:
             solve_at_joint[i] = [_yield(model, i, S[i], sub[i], equations, Vector(tau[model.slots[i].v]))]
         sub[p].I = sub[p].I + articulated_seen(T[i], sub[i].I)
@@ -87,7 +87,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         for g, N in sub[i].N.items():
             moved = Ad_inv_T(T[i], N)
             sub[p].N[g] = sub[p].N[g] + moved if g in sub[p].N else moved
-    solve_at_link[0] = [_eliminate(sub[0], equations, g) for g in closing[0]]
+    solve_at_link[0] = [_eliminate(model, sub[0], equations, g) for g in closing[0]]
     y: Known = {}
     _run(solve_at_link[0], Vdot[0], y)
     for i, p in model.outward():
@@ -135,7 +135,7 @@ def _accelerate(sub: _Subtree, equations: _Equations, eta: Motion) -> None:
 def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, tau: Vector) -> Solve:
     """Eliminates an ordinary joint as Table 3 does, also from the open groups. Returns how to find its acceleration."""
     U = apply(sub.I, S)
-    Psi = S.T.on(U).add_diagonal(model.armature[i]).inverse()
+    Psi = S.T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     u, c = tau - S.T @ sub.B, {g: S.T @ N for g, N in sub.N.items()}
     for g in c:
         equations.rest[g] = equations.rest[g] - c[g].dot(Psi @ u)
@@ -171,11 +171,12 @@ def _defer(model: Model, i: int, s: Motion, sub: _Subtree, equations: _Equations
     sub.N[g] = sub.N[g] + F if g in sub.N else F
 
 
-def _eliminate(sub: _Subtree, equations: _Equations, g: int) -> Solve:
+def _eliminate(model: Model, sub: _Subtree, equations: _Equations, g: int) -> Solve:
     """Eliminates y_g where all its joints have been met. Returns how to find it when V̇ is known."""
-    N, Psi = sub.N.pop(g), 1.0 / equations.get(g, g)
+    N, floor = sub.N.pop(g), model.floors[g]
+    Psi = 1.0 / pivot(equations.get(g, g), floor)
     rest, couplings = equations.rest[g], {h: equations.get(g, h) for h in sub.N}
-    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse())
+    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse((floor,)))
     sub.B = sub.B + (Psi * rest) * N
     for h, x in couplings.items():
         sub.N[h] = sub.N[h] - (Psi * x) * N

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms import shared_coordinates
+from qddot.algorithms.factorization import where_regular
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import (
     Ad_inv_T_columns,
@@ -76,7 +77,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     for i, _ in model.outward():
         I[i] = articulated(model.inertia[i])
     for i, p in model.inward():  # inward: eliminate (a_i, β_i)
-        pivot[i] = _Pivot(I[i], h[i], model.armature[i])
+        pivot[i] = _Pivot(I[i], h[i], model.armature[i], model.floor(i))
         if model.is_loose(i):  # nothing but the joint's own force passes
             through = as_forces(h[i]) @ (pivot[i].gram @ tau[i])
         else:
@@ -108,11 +109,11 @@ def _right_sides(model: Model, q: Any, v: Any, f_ext: Any) -> tuple[list[Transfo
 class _Pivot:
     """[[I, T], [Tᵀ, 0]] of one link: I a - T β = r + h⁺ᵀ(τ - R q̈) and Tᵀ a = Tᵀ A, if A is what its parent passes on."""
 
-    def __init__(self, I: ArticulatedInertia, h: Motions, R: Vector) -> None:
+    def __init__(self, I: ArticulatedInertia, h: Motions, R: Vector, floor: Vector) -> None:
         self.I, self.h, self.R = I, h, R
         self.T = complement(h)
         self.gram = h.T.on(as_forces(h)).inverse()
-        self.D = h.T.on(apply(I, h)).add_diagonal(R).inverse()
+        self.D = h.T.on(apply(I, h)).add_diagonal(R).inverse(floor)
 
     def solve(self, A: Motion, r: Force, tau: Sequence[Any]) -> tuple[Motion, Vector]:
         """a_i and q̈_i."""
@@ -162,7 +163,7 @@ def forward_dynamics_constraint_forces(model: Model, q: Any, v: Any, tau: Any, f
             a[p] = a[p] - I_inv[p] @ Ad_inv_T(X[i], T[i] @ beta[i])
     for i, p in model.outward():
         qdd[i] = dual[i].dot(a[i] - Ad_inv(X[i], a[p]) - c[i])
-    return qdd.stack()
+    return where_regular(model, q, qdd.stack())
 
 
 class _Compliance:

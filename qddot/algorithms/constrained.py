@@ -41,7 +41,7 @@ def direct(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, gains: Any
     The pivots of M are positive, those of the multipliers the negative ones of W, so no pivoting is needed.
     """
     above = factorization.freedoms_above(model)
-    L, reciprocal = factorization.factors(factorization.rows_of(mass_matrix(model, q)), above)
+    L, reciprocal = factorization.factors(factorization.rows_of(mass_matrix(model, q)), above, model.floors)
     at_rest = np.zeros(model.nv)
     force = tau + passive_forces(model, q, v) - classical.rigid_body_forces(model, q, v, at_rest, f_ext)
 
@@ -149,7 +149,12 @@ def null_space(M: Array, force: Array, A: Array, c: Array, rank: int) -> tuple[A
     left = np.concatenate([~kept, np.ones((*kept.shape[:-1], n - some), bool)], axis=-1)
     K = np.swapaxes(Vt, -1, -2) * left[..., None, :]
     K_T = np.swapaxes(K, -1, -2)
-    reduced = K_T @ M @ K + np.eye(n) * ~left[..., None, :]
+    moved = K_T @ M @ K
+    usual = np.trace(moved, axis1=-2, axis2=-1)[..., None, None] / n  # in the place of what the constraints take
+    reduced = moved + usual * (np.eye(n) * ~left[..., None, :])
+    least, *_, most = np.moveaxis(np.linalg.eigvalsh(reduced), -1, 0)[[0, -1]]
+    if not np.all(least > n * np.finfo(float).eps * most):
+        raise np.linalg.LinAlgError("a motion that the constraints leave moves no mass")
     y = np.linalg.solve(reduced, _on(K_T, force - _on(M, start))[..., None])[..., 0]
     a = start + _on(K, y)
     needed = _on(M, a) - force  # = Aᵀ λ

@@ -327,7 +327,7 @@ def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
     for i, j in model.inward():
         M_A: ArticulatedInertia = articulated(b.M[i]) + carried[i]
         psi[i] = apply(M_A, b.p[i])
-        m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse()
+        m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         if not model.is_loose(i):
             carried[j] = carried[j] + articulated_seen(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
     return psi, m_inv

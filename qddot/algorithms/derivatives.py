@@ -228,7 +228,7 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: 
     ID is taken at the accelerations that tau gives.
     """
     n, at_rest = model.nv, np.zeros(model.nv)
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
     force = tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext)
     outward = _outward(model, q, v, stack(inverse_times(*factors, split(force))), f_ext)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
@@ -254,7 +254,7 @@ def hybrid_dynamics_derivatives(
     """
     n, u, (w, inside) = model.nv, list(prescribed), yielding(model, prescribed)
     M, qdd = rows_of(mass_matrix(model, q)), split(a)
-    factors = inverse_factors([[M[r][c] for c in w] for r in w], inside)
+    factors = inverse_factors([[M[r][c] for c in w] for r in w], inside, [model.floors[k] for k in w])
     lacking = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, only(a, u), f_ext))
     for k, x in zip(w, inverse_times(*factors, [lacking[k] for k in w]), strict=True):
         qdd[k] = x

@@ -15,6 +15,7 @@ Cost: O(n depth²) to factor, O(n² depth) for the inverse.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Matrix, Vector
 from qddot.model import Model
-from qddot.scalars import Scalar, split, stack
+from qddot.scalars import Scalar, less, pivot, split, stack, where
 
 Sparse = list[dict[int, Scalar]]
 
@@ -44,8 +45,11 @@ def freedoms_above(model: Model) -> list[list[int]]:
     return above
 
 
-def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
-    """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it."""
+def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar]) -> tuple[Sparse, list[Scalar]]:
+    """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it.
+
+    What D is not above its floor is rounding, and gives NaN.
+    """
     H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
     L: Sparse = [{} for _ in above]
     reciprocal: list[Scalar] = [None] * len(above)
@@ -53,7 +57,7 @@ def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Spar
         for k in reversed(range(i + 1, len(above))):
             for j in H[i] if i in L[k] else ():
                 H[i][j] = H[i][j] - L[k][i] * H[k][j]
-        reciprocal[i] = 1.0 / H[i][i]
+        reciprocal[i] = 1.0 / pivot(H[i][i], floors[i])
         L[i] = {j: H[i][j] * reciprocal[i] for j in above[i]}
     return L, reciprocal
 
@@ -67,7 +71,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
 def solve(model: Model, M: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """M⁻¹ b by the factors of M."""
     above = freedoms_above(model)
-    L, reciprocal = factors(rows_of(M), above)
+    L, reciprocal = factors(rows_of(M), above, model.floors)
     x = split(b)
     for k in reversed(range(model.nv)):
         for i in above[k]:
@@ -77,6 +81,15 @@ def solve(model: Model, M: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         for i in above[k]:
             x[k] = x[k] - L[k][i] * x[i]
     return stack(x)
+
+
+def where_regular(model: Model, q: Any, a: NDArray[Any]) -> NDArray[Any]:
+    """Accelerations by a formulation that never meets a pivot of M: NaN where one is rounding."""
+    if not model.is_guarded:
+        return a
+    _, reciprocal = factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
+    sound = less(0.0, sum(reciprocal[1:], reciprocal[0]))
+    return stack([where(sound, x, math.nan) for x in split(a)])
 
 
 def _is_zero(x: Scalar) -> bool:
@@ -92,12 +105,14 @@ def rows_of(M: NDArray[Any]) -> Matrix:
 
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
-    return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model)))
+    return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors))
 
 
-def inverse_factors(M: Sequence[Sequence[Scalar]], above: list[list[int]]) -> tuple[Sparse, list[Scalar]]:
+def inverse_factors(
+    M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar]
+) -> tuple[Sparse, list[Scalar]]:
     """Y = L⁻¹ and the reciprocals of D."""
-    L, reciprocal = factors(M, above)
+    L, reciprocal = factors(M, above, floors)
     Y: Sparse = [{k: 1.0} for k in range(len(L))]
     for k in range(len(L)):
         for n, i in enumerate(above[k]):

@@ -104,7 +104,7 @@ def _recursion(
         S_v, tau_v = columns(S[i], w[i]), at(tau[i], w[i])
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v)
-        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
+        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse(at(model.floor(i), w[i]))
         if not u[i] and model.is_loose(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
@@ -141,7 +141,7 @@ def _partitioned(
     M, (free, inside) = rows_of(mass_matrix(model, q)), yielding(model, prescribed)
     place = {k: r for r, k in enumerate(free)}
     known = split(classical.rigid_body_forces(model, q, v, only(a, prescribed), f_ext))  # b + M_·u q̈_u
-    L, reciprocal = factors([[M[r][c] for c in free] for r in free], inside)
+    L, reciprocal = factors([[M[r][c] for c in free] for r in free], inside, [model.floors[k] for k in free])
     forces, left = split(tau), split(passive)
     x: list[Scalar] = [forces[k] - known[k] for k in free]
     for k in reversed(range(len(free))):

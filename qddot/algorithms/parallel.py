@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms import shared_coordinates
 from qddot.algorithms.contraction import Plan, schedule
+from qddot.algorithms.factorization import where_regular
 from qddot.algorithms.passive import passive_forces
 from qddot.kinds import together
 from qddot.model import Model
@@ -82,7 +83,11 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         return shared_coordinates.forward_dynamics(model, q, v, tau, f_ext, forward_dynamics)
     links, element = prepared(model, fixed, q, v, tau, f_ext)
     base = np.array(model.base_acceleration.components)
-    return accelerations(fixed.plan, links, element, base, fixed.loose)[fixed.freedoms]
+    try:
+        a = accelerations(fixed.plan, links, element, base, fixed.loose)[fixed.freedoms]
+    except np.linalg.LinAlgError:
+        return np.full(model.nv, np.nan)
+    return where_regular(model, q, a)
 
 
 def is_batch(q: Any, v: Any, tau: Any, f_ext: Any) -> bool:

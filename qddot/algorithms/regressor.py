@@ -63,7 +63,7 @@ def forward_dynamics_inertia_derivatives(
     model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia], f_ext: Any = None
 ) -> NDArray[Any]:
     """∂a/∂π = -M⁻¹ Y(q, v, a) at the accelerations that tau gives: inverse dynamics is linear in π, and M a = tau - …"""
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model))
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
     a = stack(inverse_times(*factors, split(_left_for_accelerations(model, q, v, tau, f_ext))))
     Y = torque_regressor(model, q, v, a, units)
     columns = [stack(inverse_times(*factors, split(Y[..., :, c]))) for c in range(Y.shape[-1])]

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.classical import rigid_body_forces
+from qddot.algorithms.factorization import where_regular
 from qddot.blocks import Matrix, Vector
 from qddot.model import Model
 from qddot.rotation import ZERO
@@ -60,12 +61,13 @@ def solved(model: Model, q: Any, b: Any, forward: Forward) -> NDArray[Any]:
     y = Vector(free)
     for multiplier, column in zip(bars @ [Vector(row).dot(free) for row in rows], columns, strict=True):
         y = y - multiplier * Vector(column)
-    return stack([y[places[k]] for k in range(model.nv)])
+    return where_regular(model, q, stack([y[places[k]] for k in range(model.nv)]))
 
 
 def _tree(model: Model) -> Model:
     """A coordinate for every joint; without gravity and passive forces, so that forward dynamics at rest is M_tree⁻¹."""
-    alone = replace(model, mimic=tuple(None for _ in model.mimic), gravity=ZERO, loops=(), constraints=())
+    apart = tuple(None for _ in model.mimic)
+    alone = replace(model, mimic=apart, gravity=ZERO, loops=(), constraints=(), pivot_floor=())
     return alone.without_passive_forces()
 
 

@@ -168,7 +168,7 @@ def _inward(
         S_v, dS, h = columns(S[i], w[i]), columns(change.S[i], w[i]), change.h[i]
         tau_v, dtau = at(tau[i], w[i]), at(change.tau[i] + change.passive[i], w[i])
         U[i] = apply(I_A[i], S_v)
-        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
+        Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse(at(model.floor(i), w[i]))
         dU[i] = apply(dI_A[i], S_v) + apply(I_A[i], dS)
         N[i] = S_v.T.on(apply(dI_A[i], S_v)) + dS.T.on(U[i]) + dS.T.on(U[i]).T
         K = U[i].times(Psi[i])
@@ -246,7 +246,7 @@ def _through_the_blocks(
             da[i], dtau[i] = change.a[i], change.tau[i]
     by_a, by_tau = split(da.stack()), split(dtau.stack())
     M, (free, inside) = rows_of(mass_matrix(model, q)), yielding(model, prescribed)
-    factors = inverse_factors([[M[r][c] for c in free] for r in free], inside)
+    factors = inverse_factors([[M[r][c] for c in free] for r in free], inside, [model.floors[k] for k in free])
     x = inverse_times(*factors, [by_tau[k] - slope[k] for k in free])
     for k, y in zip(free, x, strict=True):
         by_a[k] = y

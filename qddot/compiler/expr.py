@@ -1,13 +1,17 @@
 """Tracing: a Graph of interned nodes, and Expr, the scalar that records what is done to it.
 
 Algorithms written on scalars run unchanged on Expr and leave their arithmetic in the graph. A node is an operation and
-the numbers of its arguments; equal nodes are one node; rules simplify as nodes are made. Numbers that agree to thirteen
-digits are one number, and a difference that is rounding of its terms is zero, so that the size of a kernel depends on
-the shape of a robot and not on the last bits of its parameters.
+the numbers of its arguments; equal nodes are one node; rules simplify as nodes are made.
+
+Arithmetic on numbers is done once, in the trace. Each number has a bound on its rounding error, which the trace adds up as
+it goes along (running error analysis). Numbers that the bounds do not tell apart are one number, and a number that they do
+not tell from zero is zero, so that the size of a kernel depends on the shape of a robot and not on the last bits of its
+parameters; and no more is dropped than the same operations would have rounded away at run time (docs/decisions/0008).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +23,8 @@ from qddot.compiler.rules import SIMPLIFY
 from qddot.errors import KernelTooLargeError
 from qddot.scalars import Unknown
 
-_RESIDUE = 1e-13  # of its terms: a sum below this is rounding
-_DIGITS = 13
+UNIT = 2.0**-52  # of a number that comes in: one unit in its last place is taken for rounding
+_NEAR = 2.0**-40  # of a number: those that may be the same are looked for so near to it
 MOST_NODES = 1_500_000  # some 600 MB
 _NUMBERS = frozenset({"const", "column"})
 _ON_COLUMNS: dict[str, Any] = {
@@ -48,28 +52,48 @@ class Graph:
         self.columns: list[NDArray[Any]] = []
         self._index: dict[tuple[Any, ...], int] = {}
         self._constants: dict[float, int] = {}
+        self._near: dict[tuple[int, int], list[int]] = {}  # numbers by exponent and leading digits
+        self._bounds: dict[int, Any] = {}  # of the rounding errors of numbers and columns
 
     def __len__(self) -> int:
         return len(self.ops)
 
-    def const(self, value: float) -> int:
-        """The node of a number."""
+    def const(self, value: float, bound: float | None = None) -> int:
+        """The node of a number, or of one that the bounds on their rounding do not tell from it."""
         value = float(value) + 0.0  # and no negative zero
+        bound = UNIT * abs(value) if bound is None else bound
         found = self._constants.get(value)
         if found is None:
-            found = self._node("const", (value,), ("const", float(f"{value:.{_DIGITS - 1}e}")))
-            self._constants[value] = found
+            found = self._constants[value] = self._same(value, bound)
+        if bound < self._bounds[found]:  # rather too little is taken for rounding than too much
+            self._bounds[found] = bound
         return found
 
-    def column(self, values: NDArray[Any]) -> int:
+    def _same(self, value: float, bound: float) -> int:
+        if not math.isfinite(value) or value == 0.0:
+            node = self._node("const", (value,), ("const", value))
+            self._bounds.setdefault(node, 0.0)
+            return node
+        for near in (value, value * (1.0 - _NEAR), value * (1.0 + _NEAR)):
+            for node in self._near.get(_leading(near), ()):
+                if abs(self.args[node][0] - value) <= self._bounds[node] + bound:
+                    return node
+        node = self._node("const", (value,), ("const", value))
+        self._bounds[node] = bound
+        self._near.setdefault(_leading(value), []).append(node)
+        return node
+
+    def column(self, values: NDArray[Any], bounds: NDArray[Any] | None = None) -> int:
         """The node of a number that differs from row to row of rolled code; a plain number where it does not."""
-        largest = float(np.max(np.abs(values)))
-        if np.ptp(values) <= _RESIDUE * largest:
-            return self.const(float(values[0]))
+        bounds = UNIT * np.abs(values) if bounds is None else bounds
+        if np.all(np.abs(values - values[0]) <= bounds + bounds[0]):
+            return self.const(float(values[0]), float(np.min(bounds)))
         key = ("column", values.tobytes())
         if key not in self._index:
             self.columns.append(values)
-        return self._node("column", (len(self.columns) - 1,), key)
+        node = self._node("column", (len(self.columns) - 1,), key)
+        self._bounds[node] = np.minimum(bounds, self._bounds.get(node, bounds))
+        return node
 
     def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
         found = self._index.get(key)
@@ -101,20 +125,13 @@ class Graph:
         return self._node(op, args, (op, *args))
 
     def _folded(self, op: str, args: tuple[int, ...]) -> int:
-        if any(self.ops[a] == "column" for a in args):
-            return self._folded_columns(op, args)
-        values = [self.args[a][0] for a in args]
-        result = OPS[op].value(*values)
-        if op in ("add", "sub") and abs(result) < _RESIDUE * max(abs(values[0]), abs(values[1])):
-            result = 0.0
-        return self.const(float(result))
-
-    def _folded_columns(self, op: str, args: tuple[int, ...]) -> int:
+        in_columns = any(self.ops[a] == "column" for a in args)
         values = [self.columns[self.args[a][0]] if self.ops[a] == "column" else self.args[a][0] for a in args]
-        result = _ON_COLUMNS[op](*values)
-        if op in ("add", "sub"):
-            result = np.where(np.abs(result) < _RESIDUE * np.maximum(np.abs(values[0]), np.abs(values[1])), 0.0, result)
-        return self.column(result)
+        result = _ON_COLUMNS[op](*values) if in_columns else float(OPS[op].value(*values))
+        bound = _bound(op, values, [self._bounds[a] for a in args], result)
+        if in_columns:
+            return self.column(np.where(np.abs(result) <= bound, 0.0, result), bound)
+        return self.const(0.0 if abs(result) <= bound else result, bound if math.isfinite(bound) else 0.0)
 
     def leaf(self, op: str, *args: Any) -> int:
         """An input, or a node that is not to be simplified."""
@@ -140,6 +157,32 @@ class Graph:
                 raise TypeError("an Expr of another trace came in: a trace must not keep values between runs")
             return x.node
         return self.const(x)
+
+
+def _leading(value: float) -> tuple[int, int]:
+    """The leading digits of a number: what those near to it share, or have next to its own."""
+    mantissa, exponent = math.frexp(value)
+    return exponent, math.floor(mantissa / _NEAR)
+
+
+def _bound(op: str, values: Sequence[Any], bounds: Sequence[Any], result: Any) -> Any:
+    """What an operation on numbers leaves uncertain: what comes in, to first order, and its own rounding."""
+    match op:
+        case "neg":
+            return bounds[0]
+        case "add" | "sub" | "arctan2":
+            comes_in = bounds[0] + bounds[1]
+        case "mul":
+            comes_in = abs(values[0]) * bounds[1] + abs(values[1]) * bounds[0]
+        case "div":
+            comes_in = (bounds[0] + abs(result) * bounds[1]) / np.maximum(abs(values[1]), math.ulp(0.0))
+        case "sqrt":
+            comes_in = bounds[0] / np.maximum(result, math.ulp(0.0))
+        case "sin" | "cos":
+            comes_in = bounds[0] + 0.5 * UNIT
+        case _:  # a comparison or a choice
+            return max(bounds) if op == "select" else 0.0
+    return comes_in + 0.5 * UNIT * abs(result)
 
 
 class Expr(Unknown):
@@ -217,6 +260,11 @@ class Expr(Unknown):
     def where(self, then: Any, otherwise: Any) -> Any:
         """What `scalars.where` calls on the result of a comparison."""
         return self._with("select", then, otherwise)
+
+    @property
+    def known(self) -> float | None:
+        """Its value, if it is a number after all."""
+        return self.graph.args[self.node][0] if self.graph.ops[self.node] == "const" else None
 
     def mark(self, symbol: str, link: int) -> None:
         """Everything traced since the last mark computes this symbol of this link."""

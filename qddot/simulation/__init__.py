@@ -59,22 +59,25 @@ def simulate(
     else:
         stiffness.warn(rollout, start, stacklevel=3)
         _, q, v = rollout.run(start, steps, every, with_start=True)
-        _look(q, v, numbers, integrator)
+        _look(robot, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
     info |= {"dt": rollout.dt, "free": rollout.free}
     tau = rollout.forces_at(numbers, q, v)
     return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot, q, v), info=info)
 
 
-def _look(q: Any, v: Any, numbers: Any, integrator: str) -> None:
-    """Says which samples have gone where no number is."""
+def _look(robot: Any, q: Any, v: Any, numbers: Any, integrator: str) -> None:
+    """Says which samples have gone where no number is, and whether a singular configuration is the reason."""
     fine = np.isfinite(q).all(axis=-1) & np.isfinite(v).all(axis=-1)
     lost = fine[..., 0] & ~fine[..., -1]
     if lost.any():
-        first = numbers[int(np.argmax(~fine[lost].all(axis=0)))]
+        place = int(np.argmax(~fine[lost].all(axis=0)))
+        sample = int(np.argmax(~fine[lost][:, place]))
+        reason = robot._near_singular(q[lost][sample, place - 1])
+        advice = f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff"
         warnings.warn(
-            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {first}: "
-            f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff",
+            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {numbers[place]}: "
+            f"{reason or advice}",
             QddotWarning,
             stacklevel=4,
         )

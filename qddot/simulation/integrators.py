@@ -157,13 +157,13 @@ def variational(system: System, t: Scalar, s: State, h: Scalar) -> State:
     M, f = system.momentum_balance(t + 0.5 * h, middle, w)
     p = _dexp_inverse_T(system, h * w, M @ w + 0.5 * h * _dexp_T(system, 0.5 * h * w, f))
     q = system.move(s.q, h * w)
-    return State(q, _solved(system.mass_matrix(q), p), (p,))
+    return State(q, _solved(system, system.mass_matrix(q), p), (p,))
 
 
 def _nearer(system: System, t: Scalar, h: Scalar, q: Array, p: Array, w: Array) -> Array:
     """The first equation solved for the w of M w, with the w that is known in all the rest of it."""
     M, f = system.momentum_balance(t + 0.5 * h, system.move(q, 0.5 * h * w), w)
-    return _solved(M, _dexp_T(system, -h * w, p) + 0.5 * h * _dexp_T(system, -0.5 * h * w, f))
+    return _solved(system, M, _dexp_T(system, -h * w, p) + 0.5 * h * _dexp_T(system, -0.5 * h * w, f))
 
 
 def variational_start(system: System, t: Scalar, s: State, h: Scalar) -> State:
@@ -171,8 +171,8 @@ def variational_start(system: System, t: Scalar, s: State, h: Scalar) -> State:
     return variational(system, t, s._replace(past=(system.mass_matrix(s.q) @ s.v,)), h)
 
 
-def _solved(M: Array, b: Array) -> Array:
-    inverse = Inverse(Matrix(Vector(split(row)) for row in M))
+def _solved(system: System, M: Array, b: Array) -> Array:
+    inverse = Inverse(Matrix(Vector(split(row)) for row in M), system.dynamics.floors)
     return stack(inverse @ split(b))
 
 

@@ -17,6 +17,7 @@ from qddot.compiler.rollout import Layout, Step
 from qddot.compiler.target import host
 from qddot.compiler.time_loop import TimeLoop
 from qddot.errors import InputError, KernelTooLargeError, unknown
+from qddot.pivots import guarded
 from qddot.scalars import split, stack
 from qddot.simulation import given
 from qddot.simulation.integrators import INTEGRATORS, State
@@ -299,14 +300,13 @@ class Rollout:
         method, sums, _ = self._chosen
         model = self.model
         own = parameters.put(model, self._parameters, values)
-        if not any(p.of_links for p in self._parameters):
-            model = functions.lookup(self.plan.function, method)[0].simplify(model)
-        filled = functions._with_traced_inertias(parameters.put(model, self._parameters, values), graph)
+        fill = functions.filling(model, functions.lookup(self.plan.function, method)[0], method, self._parameters)
+        filled = functions._with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
     def _system(self, values: Sequence[Array]) -> System:
         """On floats, by the first formulation there is."""
-        model = parameters.put(self.model, self._parameters, values) if values else self.model
+        model = guarded(parameters.put(self.model, self._parameters, values) if values else self.model)
         return System(self.plan, model, model, values=tuple(values))
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
