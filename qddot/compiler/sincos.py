@@ -57,8 +57,8 @@ def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: boo
     return [f"  {out}.ab = fmul {V} {a}, {b}", f"  {out} = fadd {V} {out}.ab, {c}"]
 
 
-def define(lanes: int, fused: bool = True) -> str:
-    """`@sincos(x, env)` on doubles: returns {sin, cos}. The reduction is exact without multiply-adds too."""
+def define(lanes: int, fused: bool) -> str:
+    """`@sincos(x, env)` on doubles: returns {sin, cos}. The reduction is as exact where multiply-adds are not fused."""
     V = "double" if lanes == 1 else f"<{lanes} x double>"
     I = "i64" if lanes == 1 else f"<{lanes} x i64>"
     B = "i1" if lanes == 1 else f"<{lanes} x i1>"

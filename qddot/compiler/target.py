@@ -69,9 +69,8 @@ LEVELS = {
 
 
 def architecture() -> str:
-    """X86, ARM, or what the system calls it. Systems have different names for the same."""
-    name = platform.machine()
-    return {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}.get(name.lower(), name)
+    """X86, ARM, or what the system calls it: that of this process, which may run on another one by translation."""
+    return X86 if _has("SSE2") else ARM if _has("ASIMD") else platform.machine()
 
 
 def host() -> Target:
