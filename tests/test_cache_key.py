@@ -269,13 +269,15 @@ file = folder / "a" / "b" / "cache.key"
 @posix
 def test_sixteen_processes_make_one_key(tmp_path):
     code = """
-start, children = time.time() + 0.3, []
+(ready, go), children = os.pipe(), []
 for n in range(16):
     if (child := os.fork()) == 0:
-        time.sleep(start - time.time())
+        os.close(go)
+        os.read(ready, 1)  # returns for all of them when the parent closes the other end
         (folder / str(n)).write_bytes(cache_key.secret(file, create=True))
         os._exit(0)
     children.append(child)
+os.close(go)
 assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 assert {(folder / str(n)).read_bytes() for n in range(16)} == {file.read_bytes()}
 assert os.listdir(file.parent) == ["cache.key"], os.listdir(file.parent)

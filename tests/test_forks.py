@@ -265,7 +265,7 @@ def test_threads_share_the_newest_code(monkeypatch):
     finally:
         sys.setswitchinterval(before)
     assert wrong == []
-    assert len(kept._kept) == 1
+    assert len(kept) == 1
 
 
 def test_laws_in_threads_with_little_room(monkeypatch):

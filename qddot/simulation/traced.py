@@ -39,6 +39,9 @@ class _Newest:
         self._kept: dict[str, Any] = {}
         self._lock = guarded_lock()
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def get(self, key: str) -> Any:
         """The code, or None."""
         with self._lock:
