@@ -62,7 +62,8 @@ class DerivativeMethods:
         """
         self._only_trees("inverse_dynamics_derivatives")
         if f_ext is None:
-            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
         parts = _parts(3, self._run("inverse_dynamics_derivatives_with_forces", q, v, a, f_ext))
         return Pull(self, q, df_ext_dq, df_ext_dv).complete(InverseDynamicsDerivatives, parts, None, less_own=True)
@@ -85,7 +86,8 @@ class DerivativeMethods:
             given = {"df_ext_dq": df_ext_dq, "df_ext_dv": df_ext_dv}
             return self.constrained_forward_dynamics_derivatives(q, v, tau, f_ext, **given).a
         if f_ext is None:
-            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
         parts = _parts(3, self._solve(3, "forward_dynamics_derivatives_with_forces", q, v, tau, f_ext))
         return Pull(self, q, df_ext_dq, df_ext_dv).complete(ForwardDynamicsDerivatives, parts, parts[2])
@@ -107,7 +109,8 @@ class DerivativeMethods:
         """
         of_a, of_lam = self._closure.derivatives(q, v, tau, f_ext)
         if f_ext is None:
-            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
         pull = Pull(self, q, df_ext_dq, df_ext_dv)
         return ConstrainedDerivatives(
@@ -143,7 +146,8 @@ class DerivativeMethods:
         self._only_trees("hybrid_dynamics_derivatives")
         chosen = self._yielding_has_mass(prescribed)
         if f_ext is None:
-            self._no_slopes(df_ext_dq=df_ext_dq, df_ext_dv=df_ext_dv)
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             both = self._solve(4, "hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
             of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
             return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
@@ -243,15 +247,11 @@ class DerivativeMethods:
     def _pushed(self, name: str, inputs: tuple[Any, ...], f_ext: Any, df_ext_dp: Any = None) -> tuple[str, tuple[Any, ...]]:
         """The function to call and its inputs: without external forces, or with them and, by one scalar, their slope."""
         if f_ext is None:
-            self._no_slopes(df_ext_dp=df_ext_dp)
+            if df_ext_dp is not None:
+                raise _no_forces("df_ext_dp")
             return name, inputs
         slope = np.zeros((self.model.n_links, 6)) if df_ext_dp is None else df_ext_dp
         return f"{name}_with_forces", (*inputs, f_ext, slope) if name.endswith("_derivative") else (*inputs, f_ext)
-
-    def _no_slopes(self, **slopes: Any) -> None:
-        for name, value in slopes.items():
-            if value is not None:
-                raise InputError(f"{name}= is a slope of f_ext, which is not given; give f_ext, zeros if it vanishes here")
 
     def _only_trees(self, function: str) -> None:
         if self.model.is_constrained:
@@ -263,6 +263,10 @@ class DerivativeMethods:
         if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
             raise self._no_mass(guilty)
         return chosen
+
+
+def _no_forces(slope: str) -> InputError:
+    return InputError(f"{slope}= is a slope of f_ext, which is not given; give f_ext, zeros if it vanishes here")
 
 
 def _parts(count: int, stacked: Array) -> list[Array]:

@@ -430,6 +430,7 @@ def test_rolled_code_by_one_scalar(name):
     for p in (("q", 1), ("f_ext", 2, 4)):
         rolled_agrees(model, name, "auto", by=p)
     rolled_agrees(model, name.removesuffix("_with_forces"), "auto", by=("f_ext", 3, 0))
+    rolled_agrees(qddot.chain(8).model, name, "auto", by=("f_ext", 3, 5))  # its links are of one kind but for the one meant
 
 
 @test_c99.needs_compiler
