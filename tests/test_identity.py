@@ -151,7 +151,7 @@ def test_two_functions_two_robots(how, made, monkeypatch):
     assert one != other
 
 
-@pytest.mark.parametrize("how", ["a global", "a dictionary", "the self of a method", "functools.partial"])
+@pytest.mark.parametrize("how", ["a global", "a dictionary", "a callable without a hash", "functools.partial"])
 def test_two_functions_two_kernels(how, monkeypatch):
     """Compiled one after the other, out of one cache."""
     for ratio in (2.0, 5.0, 2.0):

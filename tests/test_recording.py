@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -234,6 +235,12 @@ def test_folders_that_hold_no_run_or_another(tmp_path):
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(content | {"version": 99}))
     with pytest.raises(RecordingError, match="version 99"):
         qddot.load_trajectory(tmp_path / "run")
+
+
+def test_numbers_that_are_none_are_the_same_again(tmp_path):
+    """NaN in what a run is said to be does not make it another run."""
+    for _ in range(2):
+        record(lambda state: (state, {"x": np.zeros(2)}), {"x": np.nan}, 1, tmp_path / "run", info={"gain": math.nan})
 
 
 def test_two_writers(tmp_path):

@@ -95,15 +95,19 @@ _OPTIONAL = ("arrays", "source")
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """By name what another run differs in, with values where they are short."""
-    return [f"{name}{_detail(old[name], value)}" for name, value in new.items() if (name in old and old[name] != value)] + [
-        f"{name} (not noted by the qddot that it was begun with)" for name in new if name not in old
-    ]
+    unknown = [f"{name} (not noted by the qddot that it was begun with)" for name in new if name not in old]
+    return [name + _detail(old[name], new[name]) for name in _other(old, new) if name in old and name in new] + unknown
+
+
+def _other(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The names of what is not the same, as JSON has it: NaN is NaN."""
+    texts = [{k: json.dumps(x, sort_keys=True) for k, x in side.items()} for side in (old, new)]
+    return [k for k in {**old, **new} if texts[0].get(k) != texts[1].get(k)]
 
 
 def _detail(old: Any, new: Any) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [k for k in {**old, **new} if k not in old or k not in new or old[k] != new[k]]
-        return f" ({'; '.join(_told(k, old, new) for k in keys)})"
+        return f" ({'; '.join(_told(k, old, new) for k in _other(old, new))})"
     return ""
 
 

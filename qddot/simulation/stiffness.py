@@ -70,20 +70,21 @@ def limit(rollout: Rollout, start: Progress) -> Limit | None:
     """The longest stable step of an explicit integrator; None where there is no limit, or it would take long to find."""
     if rollout.integrator not in _GROWTH or rollout.robot.nv > _LONG:
         return None
+    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.robot.nq]
+    some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else np.empty(0, int)
+    q, values = states[some], rollout._joined(start.state.shape[:-1])[some]
     if rollout._has_functions or rollout.free:
-        return _of_samples(rollout, start)
+        return _of_samples(rollout, q, values)
     known, key = rollout.robot._kernels, ("step limit", rollout.integrator, rollout.plan.rows)
-    if key not in known:
-        known[key] = _of_samples(rollout, start)
-    return known[key]
+    if key not in known or known[key][0] != q.tobytes():  # one start is remembered: it may be simulated again and again
+        known[key] = q.tobytes(), _of_samples(rollout, q, values)
+    return known[key][1]
 
 
-def _of_samples(rollout: Rollout, start: Progress) -> Limit | None:
-    states = start.state.reshape(-1, start.state.shape[-1])
-    values, nq = rollout._joined(start.state.shape[:-1]), rollout.robot.nq
-    some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else ()
-    sound = [k for k in some if np.isfinite(states[k]).all() and np.isfinite(values[k]).all()]
-    found = [_of_one(rollout, rollout._system(rollout._apart(values[k])), states[k][:nq]) for k in sound]
+def _of_samples(rollout: Rollout, q: Array, values: Array) -> Limit | None:
+    sound = np.isfinite(q).all(axis=-1) & np.isfinite(values).all(axis=-1)
+    pairs = zip(q[sound], values[sound], strict=True)
+    found = [_of_one(rollout, rollout._system(rollout._apart(own)), x) for x, own in pairs]
     return min((x for x in found if x is not None), key=lambda x: x.step, default=None)
 
 
