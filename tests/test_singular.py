@@ -8,6 +8,7 @@ import pytest
 from random_trees import DIGITS, exact
 
 import qddot
+from benchmarks import pivots as benchmark
 from qddot import functions, pivots
 from qddot.joints import Own, Prismatic, Revolute, SphericalEuler, SphericalExponential
 from qddot.robots import NAMES
@@ -228,9 +229,18 @@ def test_factors_are_named():
 @pytest.mark.parametrize("mass", [1e200, 1e308])
 def test_overflow_is_called_overflow(mass):
     b = qddot.Builder("x").link("a", mass, (1e100, 0.0, 0.0), np.eye(3)).joint("j", "world", "a", Revolute(Z))
-    with pytest.raises(qddot.errors.NumericalOverflowError, match=r"joint 'j' is beyond the range") as caught:
+    with pytest.raises(qddot.NumericalOverflowError, match=r"joint 'j' is beyond the range") as caught:
         b.robot().forward_dynamics([0.0], [0.0], [0.0])
     assert not isinstance(caught.value, qddot.SingularMassMatrixError)
+
+
+def test_the_benchmark_runs(monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "ROBOTS", benchmark.ROBOTS[:1])
+    try:
+        benchmark.main(["--states", "16", "--rounds", "3"])
+    finally:
+        qddot.set_num_threads(None)
+    assert capsys.readouterr().out.count("| spherical_euler and 0 hinges |") == 2
 
 
 def test_regular_states_warn_of_nothing():
