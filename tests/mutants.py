@@ -5,8 +5,8 @@
 A fault is a small change of the function's syntax tree: a plus becomes a minus, a factor or a sign is dropped, the
 arguments of a cross product are exchanged, a value is off by 1 %. Where statements of the function carry the row's equation
 in a comment, `# (15)`, `# (68) (69)`, `# (81)-(86)` or `# Kim (45), Saha (7)`, the faults are put there; otherwise anywhere
-in it. The code object of the running function is replaced, in a child process for each fault; no file changes, and no kernel
-is cached.
+in it. The code object of the running function is replaced, in a child process for each fault; no file changes, and no
+kernel is cached.
 
 The named tests, cheapest first, must catch every fault; one that all of them miss is a survivor, and the exit code is 1. A
 fault that ends in an exception other than a failed assertion is counted apart, as a crash: it says that the function is
@@ -334,7 +334,8 @@ def outcomes(jobs: list[Job], processes: int) -> dict[Job, tuple[int, float]]:
         if code == NOT_RUN:
             raise RuntimeError(f"the tests could not be run: {job}")
         out[job] = code, used.ru_utime + used.ru_stime
-        print("S.x"[code] if job[0] else "", end="", flush=True)
+        if job[0]:
+            print(f"\nmissed: {job[0].says}\n" if code == MISSED else ".x"[code - 1], end="", flush=True)
     return out
 
 
