@@ -132,14 +132,17 @@ def test_stacked_rates_of_all_bodies(seed):
     close(M_dot @ t, momentum - saha.mass_matrices(s.model, s.q) @ (saha.N_rate(s.model, s.q, s.v) @ s.v), COMPLEX_STEP)
 
 
-def test_unconstrained_equations():
-    """(9): body by body, with what (7) gives of each."""
-    s = state(4)
+@pytest.mark.parametrize("kind", ONE_AXIS)
+def test_unconstrained_equations(kind):
+    """(9): body by body, with what (7) gives of each; where bodies turn, Ṁ t is a part of it that can be seen."""
+    s = state(4, kinds=(kind,))
     t, t_dot, b = saha.twist(s.model, s.q, s.v), twist_rate(s), denoc.bodies(s.model, s.q)
     w = saha.wrench(s.model, s.q, s.v, t_dot).reshape(-1, 6)
     for i in range(1, s.model.n_links + 1):
         rows = slice(6 * i - 6, 6 * i)
         close(w[i - 1], saha.newton_euler(tuple(t[rows][:3]), b.M[i], t[rows], t_dot[rows]))
+    gyroscopic = w - (saha.mass_matrices(s.model, s.q) @ t_dot).reshape(-1, 6)
+    assert (np.max(np.abs(gyroscopic[:, :3]), axis=1) > 1e-3).any() == (kind == "revolute")
 
 
 # ---- joints, (11)-(17) -------------------------------------------------------------------------------------------------
@@ -151,6 +154,7 @@ def test_twists_across_a_joint(kind):
     s = state(5, kinds=(kind,))
     b = denoc.bodies(s.model, s.q)
     t, poses, C = denoc.twists(s.model, b, s.v), s.robot.forward_kinematics(s.q), centres(s, s.q)
+    assert not any(t[0].components)  # the base is at rest
     for i, j in ((i, p) for i, p in s.model.outward() if p):
         e = poses[i - 1][:3, :3] @ s.model.joint[i].axis
         d, r = C[i - 1] - poses[i - 1][:3, 3], poses[i - 1][:3, 3] - C[j - 1]

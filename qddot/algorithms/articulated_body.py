@@ -74,9 +74,9 @@ def accelerations(
         if model.is_loose(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
-            beta = B[i] + I_A[i] @ eta[i]
-            beta = beta + U[i] @ (Psi[i] @ (tau[i] - S[i].T @ beta))
-        B[p] = B[p] + Ad_inv_T(T[i], beta)
+            beta = B[i] + I_A[i] @ eta[i]  # Kim (44)
+            beta = beta + U[i] @ (Psi[i] @ (tau[i] - S[i].T @ beta))  # Kim (46)-(48)
+        B[p] = B[p] + Ad_inv_T(T[i], beta)  # Kim (50)
     Vdot[0] = base
     for i, p in model.outward():  # outward: accelerations
         carried = Ad_inv(T[i], Vdot[p]) + eta[i]
@@ -111,7 +111,7 @@ def _let_go(
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_loose(i):
-        Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))
+        Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))  # Kim (49)
     return I_A, U, Psi
 
 

@@ -61,10 +61,10 @@ def mass_matrix_absolute(model: Model, q: Any) -> NDArray[Any]:
     M = model.joint_matrix("M")
     for i, p in model.inward():
         f_C = apply(I_C[i], h[i])
-        M[i, i] = h[i].T.on(f_C).add_diagonal(model.armature[i])
+        M[i, i] = h[i].T.on(f_C).add_diagonal(model.armature[i])  # (10)
         for j in model.ancestors(p):
-            block = h[j].T.on(f_C)
-            M[j, i], M[i, j] = block, block.T  # (10)
+            block = h[j].T.on(f_C)  # (10)
+            M[j, i], M[i, j] = block, block.T
         I_C[p] = I_C[p] + I_C[i]  # (9)
     return M.stack()
 

@@ -176,14 +176,15 @@ def multipliers_of_inverse(
     columns.
     """
     A_pT, A_aT = np.swapaxes(A[..., ~active], -1, -2), np.swapaxes(A[..., active], -1, -2)
-    lacking, size = (tau_r - tau_p)[..., ~active], np.linalg.norm(A, axis=(-2, -1))
+    lacking = (tau_r - tau_p)[..., ~active]  # (56)
+    size = np.linalg.norm(A, axis=(-2, -1))
     inverse, N = _pseudoinverse(A_pT, size)
     lam = _on(inverse, lacking)  # (57) (59)
     if choice == "torque":
         root = np.sqrt(weights[..., active])
         across = root[..., :, None] * (A_aT @ N)
         s = _on(_pseudoinverse(across, size * np.max(root, initial=0.0))[0], root * (tau_r[..., active] - _on(A_aT, lam)))
-        lam = lam + _on(N, s)  # (63) (64)
+        lam = lam + _on(N, s)  # (63) (64) (66)
     unbalanced = lacking - _on(A_pT, lam)
     tau = np.where(active, tau_r - _on(np.swapaxes(A, -1, -2), lam), tau_p)  # (58) (60) (61) (62) (65)
     return tau, lam, unbalanced
@@ -208,8 +209,8 @@ def hybrid_accelerations(M: Array, free: Array, A: Array, Adot_v: Array, chosen:
     """
     v = ~chosen
     A_v, M_vv = A[..., v], M[..., v, :][..., :, v]
-    pushed = np.linalg.solve(M_vv, np.swapaxes(A_v, -1, -2))  # M_vv⁻¹ A_vᵀ
-    lam = -_on(np.linalg.pinv(A_v @ pushed, rcond=RANK_SQUARED, hermitian=True), _on(A, free) + Adot_v)  # (76)
+    pushed = np.linalg.solve(M_vv, np.swapaxes(A_v, -1, -2))  # M_vv⁻¹ A_vᵀ of (72)
+    lam = -_on(np.linalg.pinv(A_v @ pushed, rcond=RANK_SQUARED, hermitian=True), _on(A, free) + Adot_v)  # (73)-(76)
     out = free.copy()
     out[..., v] += _on(pushed, lam)  # (80)
     return out

@@ -47,7 +47,7 @@ def constrained_hybrid_dynamics(
     X = [reduced(row)[0] for row in A_v]
     W = Matrix(Vector(row.dot(x) for x in X) for row in A_v)  # (73)
     W_inverse = W.inverse()
-    lam = W_inverse @ (c - Vector(row.dot(qdd_r) for row in A))  # (76)
+    lam = W_inverse @ (c - Vector(row.dot(qdd_r) for row in A))  # (74)-(76)
     force = Vector(Vector(column).dot(lam) for column in zip(*A, strict=True)) if A else Vector((0.0,) * model.nv)  # Aᵀλ
     qdd_c, tau_c = reduced(Vector(x if k in forces_of else 0.0 for k, x in enumerate(force)))  # (78)
     tau_u = [r + (s - x) for r, s, x in zip(tau_r, tau_c, force, strict=True)]  # (79)

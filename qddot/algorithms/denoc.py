@@ -131,8 +131,8 @@ def bodies(model: Model, q: Any) -> Bodies:
     for i, j in model.outward():
         c, own = centre(model, i, model.inertia[i])
         C[i] = T_W[i].point(c)
-        B[i] = Propagation(sub(C[j], C[i]))
-        p[i] = _at_centre(T_W[i], c, S[i])
+        B[i] = Propagation(sub(C[j], C[i]))  # (13)
+        p[i] = _at_centre(T_W[i], c, S[i])  # (13) (15)
         M[i] = Inertia(own.m, own.h, T_W[i].R.similar_symmetric(own.I))
     return Bodies(T_W, C, B, p, M)
 
@@ -147,7 +147,7 @@ def twists(model: Model, b: Bodies, v: Any) -> list[Motion]:
     theta_dot, (t,) = model.velocities(v), model.per_link("t")
     t[0] = zero_motion()
     for i, j in model.outward():
-        t[i] = b.B[i] @ t[j] + b.p[i] @ theta_dot[i]
+        t[i] = b.B[i] @ t[j] + b.p[i] @ theta_dot[i]  # (11a) (11b) (12)
     return t
 
 
@@ -226,7 +226,7 @@ def convective_inertia_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
         turned[p] = add(turned[i], cross(carried[i].f, fall[i]))
         for j, p_j in model.carriers(p):
             column[j] = b.p[j].T @ driven[j]  # with the letters exchanged, the first line of (29)
-            row[j] = p_dot[j].T @ carried[j] + Vector(dot(x.w, turned[j]) for x in b.p[j])  # the second
+            row[j] = p_dot[j].T @ carried[j] + Vector(dot(x.w, turned[j]) for x in b.p[j])  # its second line, (29)
             driven[p_j], carried[p_j] = b.B[j].T(driven[j]), b.B[j].T(carried[j])
             turned[p_j] = add(turned[j], cross(carried[j].f, fall[j]))
     return C.stack()

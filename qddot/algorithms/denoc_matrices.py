@@ -194,8 +194,8 @@ def M_tilde(model: Model, q: Any) -> Array:
         for i in model.ancestors(k):
             B = propagation_matrix(sub(b.C[i], b.C[k]))
             sums[i] = sums[i] + B.T @ body_mass_matrix(b.M[k]) @ B  # (23a)
-    lower = _by_pairs(model, lambda i, j: sums[i] @ propagation_matrix(sub(b.C[j], b.C[i])))
-    return lower + (lower - block_diagonal(sums[1:])).T
+    lower = _by_pairs(model, lambda i, j: sums[i] @ propagation_matrix(sub(b.C[j], b.C[i])))  # (21) (22)
+    return lower + (lower - block_diagonal(sums[1:])).T  # (21) (22)
 
 
 def M_hat(model: Model, q: Any, v: Any) -> Array:

@@ -109,10 +109,10 @@ def _recursion(
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
             left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
-            Pi[p] = Pi[p] + articulated_seen(T[i], left_over)
-            beta = B[i] + I_A[i] @ eta[i]
-            beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))
-        B[p] = B[p] + Ad_inv_T(T[i], beta)
+            Pi[p] = Pi[p] + articulated_seen(T[i], left_over)  # (52)
+            beta = B[i] + I_A[i] @ eta[i]  # (51)
+            beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)
+        B[p] = B[p] + Ad_inv_T(T[i], beta)  # (53)
     Vdot[0] = base
     for i, p in model.outward():  # outward: accelerations, and forces of prescribed freedoms
         S_v, S_u = columns(S[i], w[i]), columns(S[i], u[i])

@@ -126,8 +126,8 @@ def one_joint(a: Arm, c: Composite, j: int) -> tuple[Vec, Vec]:
 
 def at_base(c: Composite, r_ddot: Vec, t_T: Vec) -> tuple[Vec, Vec]:
     """f_Ej and t_Ej: inertia force and torque of composite body j, taken at the base's origin.   (8) (9)"""
-    f_T = scale(-1.0, scale(c.m_hat, r_ddot))
-    return f_T, add(t_T, cross(c.r, f_T))
+    f_T = scale(-1.0, scale(c.m_hat, r_ddot))  # (8)
+    return f_T, add(t_T, cross(c.r, f_T))  # (9)
 
 
 def actuator_force(a: Arm, m: int, f_E: Vec, t_E: Vec) -> Scalar:

@@ -66,14 +66,14 @@ def inverse_dynamics_absolute(model: Model, q: Any, v: Any, a: Any, f_ext: Any =
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     vel[0], acc[0], f_J[0] = zero_motion(), model.base_acceleration, zero_force()
     for i, p in model.outward():
-        vel[i] = vel[p] + h[i] @ qd[i]  # (3)
+        vel[i] = vel[p] + h[i] @ qd[i]  # (1) (3)
         hdot_qd = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
         acc[i] = acc[p] + hdot_qd + h[i] @ qdd[i]  # (4)
         I = inertia_seen(T_W[i], model.inertia[i])
         f_J[i] = I @ acc[i] - ad_T(vel[i], I @ vel[i]) - Ad_inv_T(T_W[i], f_x[i])  # (5)
     for i, p in model.inward():
         tau[i] = h[i].T @ f_J[i] + model.armature[i].times(qdd[i])  # (8)
-        f_J[p] = f_J[p] + f_J[i]  # (7)
+        f_J[p] = f_J[p] + f_J[i]  # (6) (7)
     return tau.stack() - passive_forces(model, q, v)
 
 
