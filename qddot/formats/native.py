@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from qddot.blocks import Vector
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, Finding, ModelError, message
-from qddot.formats.files import read_bytes
+from qddot.formats.files import of_file, read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.model import Frame, Limits, Loop, Mimic, Model, describe_joint
 from qddot.parts import rigid
@@ -86,7 +86,7 @@ def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., An
     except FileError:
         raise
     except ModelError as error:
-        raise FileError(str(error)) from None
+        raise of_file(error, str(file)) from None
 
 
 def _parse(file: Path) -> Any:
