@@ -14,6 +14,7 @@ import numpy as np
 from qddot import build, robots
 from qddot.assembly import positive
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, unknown
+from qddot.formats.files import of_file
 from qddot.model import Model
 from qddot.robot import Robot
 from qddot.text import printable
@@ -74,9 +75,8 @@ def load(
         model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
     except FileError:
         raise
-    except ModelError as error:  # a mechanism that cannot be: of a file it is an error of the file, whose name it has
-        text = str(error)
-        raise FileError(text if os.fspath(source) in text else f"{os.fspath(source)}: {text}") from None
+    except ModelError as error:
+        raise of_file(error, os.fspath(source)) from None
     if source not in robots.NAMES:
         model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
     if loop_tolerance is not None:

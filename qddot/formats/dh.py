@@ -23,7 +23,7 @@ import numpy as np
 
 from qddot.build import WORLD, Builder
 from qddot.errors import FileError, ModelError, message
-from qddot.formats.files import read_bytes
+from qddot.formats.files import of_file, read_bytes
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
 from qddot.parts import cos_sin
 from qddot.rotation import AxisRotation
@@ -211,7 +211,7 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
     except FileError:
         raise
     except ModelError as error:
-        raise FileError(str(error)) from None
+        raise of_file(error, str(file)) from None
 
 
 def _text(file: Path) -> str:

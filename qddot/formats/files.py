@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from qddot.errors import FileError, message
+from qddot.errors import FileError, ModelError, message
 
 
 def read_bytes(file: str, limit: int) -> bytes:
@@ -34,6 +34,12 @@ def read_bytes(file: str, limit: int) -> bytes:
         raise refuse("there is no such file: its name has a zero byte", "check the path") from None
     refuse_if_larger(data, limit, file)
     return data
+
+
+def of_file(error: ModelError, file: str) -> FileError:
+    """The same error as one of a file, whose name it has: what is wrong with a mechanism is wrong with its file."""
+    text = str(error)
+    return FileError(text if file in text else f"{file}: {text}")
 
 
 def refuse_if_larger(data: bytes, limit: int, file: str) -> None:

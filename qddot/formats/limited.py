@@ -39,7 +39,7 @@ class Limited:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._idle: threading.Timer | None = None
-        atexit.register(self.close)
+        atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
@@ -65,6 +65,13 @@ class Limited:
                 self._idle.cancel()
                 self._idle = None
             self._end()
+
+    def _at_exit(self) -> None:
+        """Ends the process also where a thread that nobody waits for still waits for an answer."""
+        mine = self._lock.acquire(timeout=0.1)
+        self._end()
+        if mine:
+            self._lock.release()
 
     def _answer(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         fresh = self._process is None or self._process.poll() is not None

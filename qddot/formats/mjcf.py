@@ -115,9 +115,10 @@ class _Translation:
     @staticmethod
     def _new(taken: set[str], name: str) -> str:
         """The name, or one like it that is free."""
-        free, k = name, len(taken)
+        free, k = name, 0
         while free in taken:
-            free, k = f"{name}_" if free == name else f"{name}_{k}", k + 1
+            k += 1
+            free = name + "_" * k if k < 4 else f"{name}_{len(taken) + k}"
         taken.add(free)
         return free
 

@@ -21,7 +21,7 @@ from qddot.blocks import Vector
 from qddot.build import WORLD, Builder
 from qddot.couplings import FIELDS, Coupling, Terms
 from qddot.errors import FileError, Finding, ModelError, message
-from qddot.formats.files import read_bytes
+from qddot.formats.files import of_file, read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
 from qddot.parts import check_own, rigid
@@ -88,7 +88,7 @@ def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., An
     except FileError:
         raise
     except ModelError as error:
-        raise FileError(str(error)) from None
+        raise of_file(error, str(file)) from None
 
 
 def _parse(file: Path) -> Any:
