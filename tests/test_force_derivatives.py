@@ -536,10 +536,10 @@ def test_one_bad_sample_stays_alone(name):
 
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 def test_a_singular_sample_stays_alone():
-    """Three angles at gimbal lock in one sample of two; by one scalar, whose kernels have two inputs that are forces."""
+    """Three angles at gimbal lock in one sample of three; by one scalar, whose kernels have two inputs that are forces."""
     robot = qddot.Robot(random_tree(2, rng=1, kinds=("spherical_euler",)).model())
     good = robot.random_state(0)[0]
-    q = np.stack([good, good])
+    q = np.stack([good] * 3)  # as many as there are neither links nor freedoms
     q[0, 1] = np.pi / 2
     z, f = np.ones(robot.nv), np.ones((2, 6))
     both = robot.forward_dynamics_derivative(q, z, z, f, by=("q", 0))
