@@ -537,8 +537,12 @@ def test_one_bad_sample_stays_alone(name):
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 def test_a_singular_sample_stays_alone():
     """Three angles at gimbal lock in one sample of three; by one scalar, whose kernels have two inputs that are forces."""
-    robot = qddot.Robot(random_tree(2, rng=1, kinds=("spherical_euler",)).model())
-    good = robot.random_state(0)[0]
+    b = qddot.Builder("wrists")
+    for parent, name in (("world", "one"), ("one", "two")):
+        b.link(name, 1.0, (0.1, 0.2, 0.3), np.diag([0.1, 0.2, 0.25]))
+        b.joint(f"to_{name}", parent, name, qddot.joints.SphericalEuler())
+    robot = b.robot()
+    good = 0.3 * np.arange(6.0)
     q = np.stack([good] * 3)  # as many as there are neither links nor freedoms
     q[0, 1] = np.pi / 2
     z, f = np.ones(robot.nv), np.ones((2, 6))
