@@ -36,6 +36,7 @@ SIX_DIGITS = 1e-5  # of a loop's length: what numbers with six digits, of which 
 CLOSED = 1e-3  # m or rad, and a second: more than a simulation's steps open, less than a state that was not meant has
 GENERIC_RANK = 1e-7  # of the largest singular value, for the generic rank: closed to 1e-12, dependent rows leave less
 _ROUNDED_RANK = 10.0  # times the miss, for the same: a redundant row that misses by δ changes by some δ a radian
+_NEAR_FOLDS = 10.0  # times what loops miss by at most configurations: they miss by more near singular ones
 _AS_INDEPENDENT = 0.01  # of the kept rows' least singular value at most configurations: one more that is no rounding
 _STARTS = 12
 _MINOR = 1e-7  # weight of the dropped rows beside the kept ones: over RANK where those fail, nothing elsewhere
@@ -58,7 +59,9 @@ class Assembly:
         """Up to how many m or rad loops count as closed: the user's number, or from the accuracy of the model's own."""
         if self.model.loop_tolerance is not None:
             return self.model.loop_tolerance
-        return EXACT if self.is_exact else _decade(self.miss)
+        if self.is_exact:
+            return EXACT
+        return min(_decade(_NEAR_FOLDS * self.miss), max(_decade(self.miss), self._most))
 
     @cached_property
     def miss(self) -> float:
@@ -69,7 +72,7 @@ class Assembly:
     @property
     def is_exact(self) -> bool:
         """Whether the constraints agree with each other up to the rounding of float64."""
-        return self.miss <= EXACT / 3
+        return self.miss <= EXACT / 10
 
     @cached_property
     def open_limit(self) -> float:

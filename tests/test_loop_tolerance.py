@@ -86,7 +86,7 @@ def test_rounded_loops_are_computed_as_well_as_their_numbers_are(name):
     rng = np.random.default_rng(0)
     miss = robot._closure.miss
     assert robot.mobility == exact.mobility == 1
-    assert EXACT < miss < robot.loop_tolerance <= 100 * miss
+    assert EXACT < miss < robot.loop_tolerance <= 300 * miss
     assert exact.loop_tolerance == EXACT
     assert exact.findings == ()
     (note,) = robot.findings
@@ -191,6 +191,16 @@ def test_a_mechanism_of_a_file_with_eight_digits():
         for method in METHODS:
             a = robot.forward_dynamics(q, v, tau, method=method)
             assert np.max(np.abs(a - theirs)) < 1e3 * robot._closure.miss * np.max(np.abs(theirs))
+
+
+def test_rounded_loops_close_near_singular_configurations_too():
+    """All around a turn of the neck, within a degree of where its rods are in line."""
+    pytest.importorskip("mujoco")
+    robot = Robot(mjcf.read("neck.xml", text=neck(8)).model())
+    pitch = np.linspace(-np.pi, np.pi, 361)
+    q, off = robot.close_loops(np.stack([pitch, pitch, -pitch, -pitch, 0 * pitch], axis=-1))
+    assert np.all(off <= robot.loop_tolerance)
+    assert np.max(np.abs(q[:, 0] - pitch)) < 1e-2
 
 
 def test_a_tolerance_of_the_user_counts_everywhere(tmp_path):
