@@ -196,7 +196,7 @@ def test_count_without_mass_or_freedom(urdf, capsys):
     assert "mass_matrix" in out
     assert "forward_dynamics" not in out
     assert main(["count", file, "--function", "forward_dynamics"]) == 2
-    assert "joint elbow moves nothing" in capsys.readouterr().err
+    assert "joint 'elbow' moves nothing" in capsys.readouterr().err
     assert main(["count", urdf('<robot name="rock"><link name="base"/></robot>')]) == 2
     assert "has no freedoms" in capsys.readouterr().err
 

@@ -150,7 +150,8 @@ def null_space(M: Array, force: Array, A: Array, c: Array, rank: int) -> tuple[A
     K = np.swapaxes(Vt, -1, -2) * left[..., None, :]
     K_T = np.swapaxes(K, -1, -2)
     moved = K_T @ M @ K
-    usual = np.trace(moved, axis1=-2, axis2=-1)[..., None, None] / n  # in the place of what the constraints take
+    trace = np.trace(moved, axis1=-2, axis2=-1)[..., None, None]
+    usual = np.where(trace > 0.0, trace, 1.0)  # in the place of what the constraints take
     reduced = moved + usual * (np.eye(n) * ~left[..., None, :])
     least, *_, most = np.moveaxis(np.linalg.eigvalsh(reduced), -1, 0)[[0, -1]]
     if not np.all(least > n * np.finfo(float).eps * most):
