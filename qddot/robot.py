@@ -565,7 +565,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
             raise self._lost_at(q)
         lost = np.isnan(result).any(axis=tuple(range(-axes, 0)))
         for name, x in zip(functions.lookup(function, "auto")[0].inputs, inputs, strict=True):
-            lost &= np.isfinite(np.asarray(x, dtype=float)).all(axis=(-2, -1) if name == "f_ext" else -1)
+            lost &= np.isfinite(np.asarray(x, dtype=float)).all(axis=tuple(range(-_AXES.get(name, 1), 0)))
         if lost.any():
             result[lost] = np.nan
             first = np.unravel_index(int(np.argmax(lost)), batch)
