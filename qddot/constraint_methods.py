@@ -50,15 +50,15 @@ class ConstraintMethods:
 
     def constraint_residual(self, q: ArrayLike) -> Array:
         """φ(q): what each row of the constraints is off by, in m and rad."""
-        return self._run("constraint_residual", q)
+        return self._of_constraints("constraint_residual", q)
 
     def constraint_jacobian(self, q: ArrayLike) -> Array:
         """A with A q̇ = 0 on closed loops, (..., rows, nv)."""
-        return self._run("constraint_jacobian", q)
+        return self._of_constraints("constraint_jacobian", q)
 
     def constraint_bias(self, q: ArrayLike, v: ArrayLike) -> Array:
         """Ȧq̇, so that A q̈ + Ȧq̇ = 0."""
-        return self._run("constraint_bias", q, v)
+        return self._of_constraints("constraint_bias", q, v)
 
     @property
     def loop_tolerance(self) -> float:
@@ -178,6 +178,11 @@ class ConstraintMethods:
         good = independent & np.isfinite(found).all(axis=-1)
         kept = [np.where(good[..., None], x, np.nan) for x in (found, force, lam)]
         return kept[0], kept[1], closure.least(q, kept[2])
+
+    def _of_constraints(self, function: str, *inputs: ArrayLike) -> Array:
+        """A function of the constraints; an error where there are none."""
+        _ = self._closure
+        return self._run(function, *inputs)
 
     @cached_property
     def _closure(self) -> Constrained:

@@ -125,6 +125,7 @@ class DerivativeMethods:
 
     def constraint_jacobian_derivatives(self, q: ArrayLike) -> Array:
         """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along freedom k."""
+        _ = self._closure  # an error where there are no constraints
         return self._run("constraint_jacobian_derivatives", q)
 
     def hybrid_dynamics_derivatives(

@@ -46,6 +46,7 @@ Array = NDArray[Any]
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 _MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # what loops change
+_OF_CONSTRAINTS = ("constraint_", "constrained_", "loop_joint_forces")
 _AXES = {"f_ext": 2, "df_ext_dp": 2}  # of one state's input; the others have one
 _LONG = 300  # freedoms above which a mass matrix takes too long just to look at it
 _BY_PAIRS = ("mass_matrix_inverse", "dynamics_derivatives")  # results that have an entry for each two freedoms last
@@ -488,6 +489,8 @@ class Robot(DerivativeMethods, ConstraintMethods):
             raise self._has_loops(function)
         if self.nv == 0:
             raise InputError(f"robot {self.name!r} has no freedoms, so there is nothing to compile")
+        if function.startswith(_OF_CONSTRAINTS):
+            _ = self._closure  # an error where there are none
         exact: dict[str, Callable[[], Any]] = {
             "frame": lambda: self.model.frame(given["frame"]).name,
             "prescribed": lambda: self.model.freedoms(given["prescribed"]),

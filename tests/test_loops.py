@@ -937,3 +937,20 @@ def test_a_batch_is_never_lost_to_one_sample(name):
     assert np.isnan(too_few).all()
     with pytest.raises(qddot.InputError, match="is not possible with the joints that are actuated"):
         robot.constrained_inverse_dynamics(q[0], v[0], a[0], actuated=[])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_robots_without_constraints_have_no_rows(compiled):
+    robot = qddot.Robot(qddot.load("scara").model, compiled)
+    q, v = robot.random_state(0)
+    calls = [
+        lambda: robot.constraint_residual(q),
+        lambda: robot.constraint_jacobian(q),
+        lambda: robot.constraint_bias(q, v),
+        lambda: robot.constraint_jacobian_derivatives(q),
+        lambda: robot.kernel("constraint_residual"),
+        lambda: robot.kernel("constrained_forward_dynamics"),
+    ]
+    for call in calls:
+        with pytest.raises(qddot.InputError, match="neither loops nor other constraints"):
+            call()
