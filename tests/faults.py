@@ -26,6 +26,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "qddot.algorithms.denoc.composite_masses",
         "carried[0] = zero_inertia(): value off",
     ): "what the world carries is summed and never read",
+    (
+        "qddot.algorithms.joint_frames.joint_frames",
+        "frames = JointFrames([Transform()], [0.0], [0.0], [zero_inertia()]): value off",
+    ): "the entries of the world stand there for the count and are never read",
 }
 
 
@@ -120,6 +124,10 @@ class _Change(ast.NodeTransformer):
             return ast.copy_location(ast.Call(node.func, node.args[::-1], []), node)
         return node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        node.value = self.visit(node.value)  # and no index: that would be a crash, which says little
+        return node
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         changes = isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant)
@@ -127,15 +135,14 @@ class _Change(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.op, ast.Add | ast.Sub) and self._hit(node, "sign"):
-            other = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-            return ast.copy_location(ast.AugAssign(node.target, other, node.value), node)
+        if isinstance(node.op, ast.Add | ast.Sub) and self._hit(node, "value off"):  # of a number or of a list
+            return ast.copy_location(ast.AugAssign(node.target, node.op, _off(node.value)), node)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         if _is_value(node.value) and self._hit(node, "value off"):
-            return ast.copy_location(ast.Assign(node.targets, _off(node.value)), node)
+            return ast.copy_location(ast.Assign(node.targets, _parts_off(node.value)), node)
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -156,12 +163,17 @@ _OPPOSITE = {"add": "sub", "sub": "add", "mat_add": "mat_sub", "mat_sub": "mat_a
 
 
 def _off(node: ast.expr) -> ast.expr:
-    if isinstance(node, ast.Tuple):
-        return ast.copy_location(ast.Tuple([_off(x) if _is_value(x) else x for x in node.elts], node.ctx), node)
     load = ast.parse("__import__('tests.faults', fromlist=['off']).off(_)", mode="eval").body
     assert isinstance(load, ast.Call)
     load.args = [node]
     return ast.copy_location(load, node)
+
+
+def _parts_off(node: ast.expr) -> ast.expr:
+    """Of a tuple what is computed in it: names and indices may stand beside it."""
+    if not isinstance(node, ast.Tuple):
+        return _off(node)
+    return ast.copy_location(ast.Tuple([_off(x) if _is_value(x) else x for x in node.elts], node.ctx), node)
 
 
 def _is_str(node: ast.expr) -> bool:
@@ -172,13 +184,15 @@ def _is_value(node: ast.expr) -> bool:
     """Something computed, and a tuple with such a thing in it and no container."""
     if isinstance(node, ast.Tuple):
         return any(map(_is_value, node.elts)) and not any(map(_is_container, node.elts))
-    return isinstance(node, ast.Call | ast.BinOp | ast.IfExp | ast.ListComp) and not _is_container(node)
+    if isinstance(node, ast.IfExp):
+        return not _is_str(node.body) and not _is_container(node.body)
+    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp | ast.ListComp) and not _is_container(node)
 
 
 def _is_container(node: ast.expr) -> bool:
     """Empty tables, sizes and ranges: a value that is off there is a crash, which says little."""
     return isinstance(node, ast.Call) and bool(
-        re.search(r"per_link|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph", ast.unparse(node.func))
+        re.search(r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph", ast.unparse(node.func))
     )
 
 
@@ -198,7 +212,7 @@ def cited(paper: str, comment: str, labels: tuple[str, ...] = ()) -> set[str]:
 
     A paper's name holds for the numbers after it; numbers before any name count for every paper.
     """
-    out, of = {label for label in labels if not label.startswith("(") and label in comment}, ""
+    out, of = {label for label in labels if not label.startswith("(") and label.lower() in comment.lower()}, ""
     for author, first, last in _CITATION.findall(comment):
         of = author or of
         if not author and (not of or paper.startswith(of)):

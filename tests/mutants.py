@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults import Fault, faults, off  # noqa: F401
+from tests.faults import Fault, faults
 
 ROOT = Path(__file__).parent.parent
 CPU_SECONDS = 300  # of one child process: a fault may make a loop endless
