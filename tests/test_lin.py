@@ -168,6 +168,9 @@ def test_recursions(seed):
     T_W = [np.eye(3)]
     for j, i in s.model.outward():
         T_W.append(T_W[i] @ np.array(c.E.T[j].R.rows))
+    for j, pose in enumerate(s.robot.forward_kinematics(s.q), 1):  # E_j stands where link j does, its z along the axis
+        close(a.s[j], pose[:3, 3])
+        close(T_W[j][:, 2], pose[:3, :3] @ s.model.joint[j].axis)
     for j, _ in s.model.outward():
         root = list(s.model.ancestors(j))[-1]
         R, origin = T_W[j].T, np.array(a.s[root])  # seen from where the first joint is: (59) (60)

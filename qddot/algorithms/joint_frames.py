@@ -58,8 +58,8 @@ def joint_frames(model: Model, q: Any) -> JointFrames:
             placement = Transform(turn[p].T) @ placement @ Transform(turn[i])
         motion = joint if axis == Z else replace(joint, axis=Z)  # type: ignore[type-var]
         frames.T.append(Product(placement, motion.transform(coordinates[i])))
-        frames.K_star.append(1.0 if joint.kind in _TURNING else 0.0)
-        frames.K.append(1.0 if joint.kind in _SLIDING else joint.pitch if isinstance(joint, Helical) else 0.0)
+        frames.K_star.append(1.0 if joint.kind in _TURNING else 0.0)  # (7)
+        frames.K.append(1.0 if joint.kind in _SLIDING else joint.pitch if isinstance(joint, Helical) else 0.0)  # (7)
         own = model.inertia[i]
         frames.inertia.append(own if turn[i] is IDENTITY else inertia_seen(Transform(turn[i].T), own))
     return frames

@@ -46,7 +46,7 @@ def residual(model: Model, q: Any) -> NDArray[Any]:
     T_W, out = link_poses(model, q), Row()
     for loop in model.loops:
         T_a, T_b = T_W[loop.link_a] @ loop.placement_a, T_W[loop.link_b] @ loop.placement_b
-        out += closing(loop.joint, T_a.inverse() @ T_b).residual
+        out += closing(loop.joint, T_a.inverse() @ T_b).residual  # Featherstone & Orin (16)
     for own in model.constraints:
         out += [0.0] * own.rows if own.position is None else list(own.position(split(q)))
     return stack(out)

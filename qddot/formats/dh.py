@@ -101,8 +101,8 @@ def _add_row(b: Builder, parent: str, k: int, row: Mapping[str, Any], where: str
 
     alpha, theta = (b.angle(_angle(row.get(key, 0.0), key, where, element), element, where) for key in _ROTATIONS)
     a, d = number("a"), number("d")
-    twist = Transform(AxisRotation(0, *cos_sin(alpha)), (a, 0.0, 0.0))  # Rx Tx, which commute
-    turn = Transform(AxisRotation(2, *cos_sin(theta)), (0.0, 0.0, d))  # Rz Tz, which commute
+    twist = Transform(AxisRotation(0, *cos_sin(alpha)), (a, 0.0, 0.0))  # Rx Tx, which commute: Lin's algorithm: modified DH
+    turn = Transform(AxisRotation(2, *cos_sin(theta)), (0.0, 0.0, d))  # Rz Tz, which commute: Lin's algorithm: modified DH
     options: dict[str, Any] = {key: limit(key) for key in _LIMITS if key in row} | {
         key: number(key) for key in _JOINT_NUMBERS if key in row
     }
