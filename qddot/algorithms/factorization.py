@@ -45,7 +45,9 @@ def freedoms_above(model: Model) -> list[list[int]]:
     return above
 
 
-def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar]) -> tuple[Sparse, list[Scalar]]:
+def factors(
+    M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar] = ()
+) -> tuple[Sparse, list[Scalar]]:
     """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it.
 
     What D is not above its floor is rounding, and gives NaN.
