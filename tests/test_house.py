@@ -181,7 +181,7 @@ BUDGETS = {
     "joints.py": 600,  # thirteen kinds that are read side by side
     "build.py": 430,  # half of it is the signatures and docstrings of Builder
     "robot.py": 800,  # one short method a function, all alike
-    "functions.py": 620,  # one table of all functions and formulations, and what makes programs of its rows
+    "functions.py": 630,  # one table of all functions and formulations, and what makes programs of its rows
     "model.py": 440,  # what algorithms read and write, in one place
     "constraints.py": 470,  # what a state with constraints can be asked, and what can be wrong with it
     "urdf.py": 560,  # the format and its dirt
