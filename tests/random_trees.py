@@ -19,6 +19,7 @@ are refused as singular are counted. Exits with 1 if a result is beyond the boun
 import argparse
 import dataclasses
 import math
+import operator
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -135,27 +136,29 @@ class Rounded:
     def __init__(self, x):
         self.x = float(x)
 
-    @classmethod
-    def of(cls, exact):
-        return cls(exact * (1.0 + 2.0 * EPS * int(cls.rng.integers(-1, 2))))
+    def _with(self, operation, *others):
+        if not all(isinstance(y, Rounded | float | int) for y in others):
+            return NotImplemented
+        exact = operation(self.x, *map(float, others))
+        return Rounded(exact * (1.0 + 2.0 * EPS * int(self.rng.integers(-1, 2))))
 
     def __add__(self, y):
-        return self.of(self.x + float(y))
+        return self._with(operator.add, y)
 
     def __sub__(self, y):
-        return self.of(self.x - float(y))
+        return self._with(operator.sub, y)
 
     def __rsub__(self, y):
-        return self.of(float(y) - self.x)
+        return self._with(lambda x, y: y - x, y)
 
     def __mul__(self, y):
-        return self.of(self.x * float(y))
+        return self._with(operator.mul, y)
 
     def __truediv__(self, y):
-        return self.of(self.x / float(y))
+        return self._with(operator.truediv, y)
 
     def __rtruediv__(self, y):
-        return self.of(float(y) / self.x)
+        return self._with(lambda x, y: y / x, y)
 
     def __neg__(self):
         return Rounded(-self.x)
@@ -170,13 +173,16 @@ class Rounded:
         return self.x
 
     def sin(self):
-        return self.of(math.sin(self.x))
+        return self._with(math.sin)
 
     def cos(self):
-        return self.of(math.cos(self.x))
+        return self._with(math.cos)
 
     def sqrt(self):
-        return self.of(math.sqrt(self.x))
+        return self._with(math.sqrt)
+
+    def arctan2(self, x):
+        return Rounded(math.atan2(float(self), float(x)))
 
     __radd__, __rmul__ = __add__, __mul__
 
