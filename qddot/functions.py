@@ -515,9 +515,14 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
     """The model that a formulation is traced on, its pivots watched."""
     model = pivots.guarded(model)
-    if not regroup or method in _OF_WHOLE_LINKS:
-        return model
-    return regrouped(model) if function.simplify is simplified and felt(model).is_thin else function.simplify(model)
+    return _rewriting(model, function)(model) if regroup and method not in _OF_WHOLE_LINKS else model
+
+
+def _rewriting(model: Model, function: Function) -> Callable[[Model], Model]:
+    """The rewriting of the model that a function's result does not notice, so far as it costs this robot no digits."""
+    if is_ill_conditioned(model):
+        return lambda model: model
+    return regrouped if function.simplify is simplified and felt(model).is_thin else function.simplify
 
 
 def filling(
@@ -559,7 +564,7 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     program = traced(model, name, first, **needs)
     found = [Choice(program, fused(program), first, False)]
     tried = {first: found[0].line}
-    can_sum = function.simplify is simplified and first not in _OF_WHOLE_LINKS and not felt(model).is_thin
+    can_sum = first not in _OF_WHOLE_LINKS and _rewriting(model, function) is simplified
     ways = [(m, False) for m in others]
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
         worth_trying = len(found[0].line.nodes()) < _MANY and has_parallel_axes(simplified(model))

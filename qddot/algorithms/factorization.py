@@ -45,7 +45,9 @@ def freedoms_above(model: Model) -> list[list[int]]:
     return above
 
 
-def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar]) -> tuple[Sparse, list[Scalar]]:
+def factors(
+    M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar] = ()
+) -> tuple[Sparse, list[Scalar]]:
     """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it.
 
     What D is not above its floor is rounding, and gives NaN.
@@ -57,7 +59,7 @@ def factors(M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Seque
         for k in reversed(range(i + 1, len(above))):
             for j in H[i] if i in L[k] else ():
                 H[i][j] = H[i][j] - L[k][i] * H[k][j]
-        reciprocal[i] = 1.0 / pivot(H[i][i], floors[i])
+        reciprocal[i] = 1.0 / (pivot(H[i][i], floors[i]) if floors else H[i][i])
         L[i] = {j: H[i][j] * reciprocal[i] for j in above[i]}
     return L, reciprocal
 
@@ -109,7 +111,7 @@ def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
 
 
 def inverse_factors(
-    M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar]
+    M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar] = ()
 ) -> tuple[Sparse, list[Scalar]]:
     """Y = L⁻¹ and the reciprocals of D."""
     L, reciprocal = factors(M, above, floors)

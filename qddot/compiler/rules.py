@@ -5,6 +5,9 @@ applies. A sum or product matches in either order, a number standing last. `late
 gives differences one direction, so that x - y and y - x are one node and a sign. The rows of an operation are tried from
 the top, and their replacements are simplified in turn.
 
+Numbers that are added one after the other are added first, unless the second is so small that the sum would round it away:
+where x takes the large one back, the small one is the result. `c` and `d` of such sums are not negative.
+
 Zero times anything is zero: a kernel that uses these rules does not pass NaN and infinity on through a product that the
 model makes vanish. Kernels say so, and report inputs that are not finite.
 """
@@ -29,9 +32,9 @@ RULES: tuple[Rule, ...] = (
     Rule("x + 0", "x"),
     Rule("x + -y", "x - y"),
     Rule("x + c", "x - {-c}", "c < 0"),
-    Rule("(x + c) + d", "x + {c + d}"),
-    Rule("(x - c) + d", "x + {d - c}"),
-    Rule("(c - x) + d", "{c + d} - x"),
+    Rule("(x + c) + d", "x + {c + d}", "c <= 4096 * d"),
+    Rule("(x - c) + d", "x + {d - c}", "c <= 4096 * d"),
+    Rule("(c - x) + d", "{c + d} - x", "c <= 4096 * d"),
     Rule("(x - y) + y", "x"),
     Rule("x * c + x * d", "x * {c + d}"),
     Rule("x - 0", "x"),
@@ -41,8 +44,8 @@ RULES: tuple[Rule, ...] = (
     Rule("-x - y", "-(x + y)"),
     Rule("x - c", "x + {-c}", "c < 0"),
     Rule("c - x", "-(x + {-c})", "c < 0"),
-    Rule("(x + c) - d", "x + {c - d}"),
-    Rule("(x - c) - d", "x - {c + d}"),
+    Rule("(x + c) - d", "x + {c - d}", "c <= 4096 * d"),
+    Rule("(x - c) - d", "x - {c + d}", "c <= 4096 * d"),
     Rule("(x + y) - x", "y"),
     Rule("x - (x - y)", "y"),
     Rule("x * c - x * d", "x * {c - d}"),
