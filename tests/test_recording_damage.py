@@ -38,6 +38,8 @@ ODD = [
     {"a": 1},
     "0" * 64,
 ]
+# what a folder may be called that is in order, and not that of this run: an InputError
+SAID = ("holds another run", "recorded of another robot", "a trajectory needs t, q and v")
 
 
 def go(folder):
@@ -136,8 +138,8 @@ def attack(whole, folder, seed, count):
                 except RecordingError:
                     seen["refused"] += 1
                 except qddot.InputError as error:
-                    is_other = "holds another run" in str(error) or "recorded of another robot" in str(error)
-                    seen["another run" if is_other else str(error)] += 1
+                    text = next((x for x in SAID if x in str(error)), str(error))
+                    seen["another run" if text in SAID else text] += 1
     return seen
 
 

@@ -211,7 +211,8 @@ class Recording:
         if len(set(times.values())) != 1 or () in times.values():
             shapes = ", ".join(f"{n} {x.shape}" for n, x in rows.items())
             raise InputError(f"the arrays of a chunk must have one length in time, the axis {axis}, and have {shapes}")
-        if (known := self._manifest.setdefault("arrays", sorted(rows))) != sorted(rows):
+        known = self._manifest.get("arrays") if self.chunks else None
+        if (known := known or sorted(rows)) != sorted(rows):
             raise InputError(f"a chunk has the arrays {sorted(rows)}, and those before it {known}; give the same in all")
         data = packed(rows | {_STATE + n: x for n, x in state.items()})
         entry = {
@@ -221,7 +222,7 @@ class Recording:
         }
         self._write(str(entry["file"]), data)
         before = self._manifest
-        self._manifest = {**before, "chunks": [*self.chunks, entry]}
+        self._manifest = {**before, "arrays": known, "chunks": [*self.chunks, entry]}
         try:
             self._write_manifest()
         except BaseException:
