@@ -214,12 +214,13 @@ def _findings(findings: Iterable[Finding]) -> Iterator[str]:
 def _check(options: argparse.Namespace) -> int:
     robot = _load(options)
     results = list(identities(robot, kernels=True))
-    warned = [f for f in robot.findings if f.severity != "note"]
+    findings = (*robot.findings, *robot.loop_findings)
+    warned = [f for f in findings if f.severity != "note"]
     bad = bool(warned or robot.massless_joints or not all(r.holds for r in results))
     if options.json:
         report = {
             "name": robot.name,
-            "findings": [vars(f) for f in robot.findings],
+            "findings": [vars(f) for f in findings],
             "massless_joints": list(robot.massless_joints),
             "identities": [{**vars(r), "holds": r.holds} for r in results],
             "ok": not bad,
@@ -227,12 +228,12 @@ def _check(options: argparse.Namespace) -> int:
         print(json.dumps(report, indent=1))
         return int(bad)
     print(printable(f"{robot.name}: {robot.model.n_links} moving links, nq = {robot.nq}, nv = {robot.nv}"))
-    for line in (*_findings(robot.findings), *_massless(robot)):
+    for line in (*_findings(findings), *_massless(robot)):
         print(printable(line))
     print("\n".join(_table(results)))
     failed = sum(not r.holds for r in results)
     held = f"{len(results) - failed} of {len(results)} identities hold"
-    print(f"{len(warned)} warnings, {len(robot.findings) - len(warned)} notes; {held}")
+    print(f"{len(warned)} warnings, {len(findings) - len(warned)} notes; {held}")
     return int(bad)
 
 

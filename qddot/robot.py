@@ -92,9 +92,14 @@ class Robot(DerivativeMethods, ConstraintMethods):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found doubtful when the model was read, and how its loops close."""
+        """What was found doubtful when the model was read."""
+        return self.model.findings
+
+    @property
+    def loop_findings(self) -> tuple[Finding, ...]:
+        """By how much rounding in its file keeps loops open. They are closed to find out, which takes a while at first."""
         found = self._closure.finding if self.model.loops else None
-        return self.model.findings if found is None else (*self.model.findings, found)
+        return () if found is None else (found,)
 
     @cached_property
     def q_index(self) -> Mapping[str, int | slice]:

@@ -192,7 +192,10 @@ def _is_value(node: ast.expr) -> bool:
 def _is_container(node: ast.expr) -> bool:
     """Empty tables, sizes and ranges: a value that is off there is a crash, which says little."""
     return isinstance(node, ast.Call) and bool(
-        re.search(r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph", ast.unparse(node.func))
+        re.search(
+            r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph",
+            ast.unparse(node.func),
+        )
     )
 
 

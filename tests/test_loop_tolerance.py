@@ -88,8 +88,8 @@ def test_rounded_loops_are_computed_as_well_as_their_numbers_are(name):
     assert robot.mobility == exact.mobility == 1
     assert EXACT < miss < robot.loop_tolerance <= 300 * miss
     assert exact.loop_tolerance == EXACT
-    assert exact.findings == ()
-    (note,) = robot.findings
+    assert exact.loop_findings == ()
+    (note,) = robot.loop_findings
     assert note.severity == "note"
     assert f"cannot close to less than about {miss:.1e} m or rad" in str(note)
     assert f"loop_tolerance={robot.loop_tolerance:.0e}" in str(note)
@@ -212,7 +212,7 @@ def test_a_tolerance_of_the_user_counts_everywhere(tmp_path):
     with pytest.raises(qddot.InputError, match=r"more than the loop tolerance of 1\.0e-10"):
         robot.close_loops(q)
     assert robot.close_loops(q, tolerance=1e-3)[1] == pytest.approx(2e-4)
-    (warning,) = robot.findings
+    (warning,) = robot.loop_findings
     assert warning.severity == "warning"
     exact = four_bar_with_a_ball(0.0)
     robot.save(tmp_path / "ball.json")
