@@ -13,6 +13,7 @@ import numpy as np
 
 import qddot
 from qddot import functions, kernels, pivots
+from qddot.compiler import stored
 from qddot.joints import Revolute, SphericalEuler, SphericalExponential
 
 STATES, ROUNDS = 4096, 101
@@ -56,11 +57,11 @@ ROBOTS = (
 def without_floors(model, name):
     """The kernel as it would be if nothing was watched; of a model that is not the cached one."""
     watch, pivots.guarded = pivots.guarded, lambda model, numbers=None: model
-    cache, kernels.default_cache = kernels.default_cache, _NoCache
+    cache, stored.default_cache = stored.default_cache, _NoCache
     try:
         return kernels.build(model, name, functions.cheapest(model, name, "auto").method)
     finally:
-        pivots.guarded, kernels.default_cache = watch, cache
+        pivots.guarded, stored.default_cache = watch, cache
 
 
 class _NoCache:

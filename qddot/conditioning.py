@@ -15,6 +15,7 @@ from qddot.spatial import inertia_seen
 
 _MANY = 60  # freedoms: above them articulated bodies are cheaper than a factored mass matrix
 _ILL = 1e4  # a condition number: what costs four digits of sixteen
+_GRADED = 1e7  # a condition number that no robot of links of like size has
 _THIN = 1e4  # of moments of inertia: a hundred times as long as thick
 _STATES = 8
 
@@ -25,21 +26,32 @@ def _configurations(model: Model) -> NDArray[Any]:
     return np.array([[x for joint in own for x in joint.random(rng)] for _ in range(_STATES)])
 
 
-@lru_cache(maxsize=16)
 def is_ill_conditioned(model: Model) -> bool:
-    """Whether solving with M loses digits that the articulated-body algorithm keeps (docs/accuracy.md).
+    """Whether solving with M loses digits that the articulated-body algorithm keeps (docs/accuracy.md)."""
+    return _condition(model) > _ILL
 
-    That is decided by the condition number of M scaled to a unit diagonal, at a few random configurations: links that
-    differ much in size and mass do no harm by themselves.
+
+def is_graded(model: Model) -> bool:
+    """Whether M is so ill-conditioned that links differ by orders of magnitude: rewriting the model would cost digits.
+
+    A chain of sixty equal links has 5e5.
+    """
+    return _condition(model) > _GRADED
+
+
+@lru_cache(maxsize=16)
+def _condition(model: Model) -> float:
+    """The condition number of M scaled to a unit diagonal, at a few random configurations: links that differ much in size
+    and mass do no harm by themselves.
     """
     if not 0 < model.nv <= _MANY:
-        return False
+        return 1.0
     q = _configurations(model)
     M = np.broadcast_to(mass_matrix(model, q), (_STATES, model.nv, model.nv))
     with np.errstate(all="ignore"):
         size = np.sqrt(np.einsum("...kk->...k", M))
         scaled = M / (size[..., :, None] * size[..., None, :])
-    return not np.isfinite(scaled).all() or bool(np.max(np.linalg.cond(scaled)) > _ILL)
+    return float(np.max(np.linalg.cond(scaled))) if np.isfinite(scaled).all() else np.inf
 
 
 class Felt(NamedTuple):

@@ -47,7 +47,7 @@ from qddot.algorithms import (
 from qddot.algorithms.passive import passive_forces
 from qddot.axes import Axes
 from qddot.compiler.kernel import Shape
-from qddot.conditioning import felt, is_ill_conditioned
+from qddot.conditioning import felt, is_graded, is_ill_conditioned
 from qddot.errors import KernelTooLargeError, NotRollableError, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
@@ -514,13 +514,16 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
     """The model that a formulation is traced on, its pivots watched."""
-    model = pivots.guarded(model)
-    return _rewriting(model, function)(model) if regroup and method not in _OF_WHOLE_LINKS else model
+    watched = pivots.guarded(model)
+    if not regroup or method in _OF_WHOLE_LINKS:
+        return watched
+    # rewritten models are kept by what they compute, which floors are no part of
+    return replace(_rewriting(model, function)(model), pivot_floor=watched.pivot_floor)
 
 
 def _rewriting(model: Model, function: Function) -> Callable[[Model], Model]:
     """The rewriting of the model that a function's result does not notice, so far as it costs this robot no digits."""
-    if is_ill_conditioned(model):
+    if is_graded(model):
         return lambda model: model
     return regrouped if function.simplify is simplified and felt(model).is_thin else function.simplify
 

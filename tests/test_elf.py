@@ -14,10 +14,10 @@ import pytest
 
 import qddot
 from qddot.compiler import elf
-from qddot.compiler.machine import is_x86
+from qddot.compiler.target import X86, architecture
 from qddot.errors import ObjectError, QddotError
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or not is_x86(), reason="other systems take LLVM's loader")
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or architecture() != X86, reason="other systems take LLVM's loader")
 
 SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
 NAME, KIND, FLAGS, ADDRESS, OFFSET, SIZE, LINK, INFO, ALIGN, ENTRY = range(10)

@@ -226,11 +226,15 @@ def test_factors_are_named():
         robot.forward_dynamics([0, 0], [0, 0], [0, 0])
 
 
-@pytest.mark.parametrize("mass", [1e200, 1e308])
-def test_overflow_is_called_overflow(mass):
-    b = qddot.Builder("x").link("a", mass, (1e100, 0.0, 0.0), np.eye(3)).joint("j", "world", "a", Revolute(Z))
-    with pytest.raises(qddot.NumericalOverflowError, match=r"joint 'j' is beyond the range") as caught:
-        b.robot().forward_dynamics([0.0], [0.0], [0.0])
+@pytest.mark.parametrize(("mass", "length"), [(1e308, 1.0), (1e200, 1e54)])
+def test_overflow_is_called_overflow(mass, length):
+    """Each link by itself is in range, and what the first joint feels of both is not."""
+    b = qddot.Builder("x")
+    for name, parent in (("a", "world"), ("b", "a")):
+        b.link(name, mass, (length, 0.0, 0.0), np.eye(3))
+        b.joint(f"j{name}", parent, name, Revolute(Z), qddot.pose((length, 0.0, 0.0)))
+    with pytest.raises(qddot.NumericalOverflowError, match=r"joint 'ja' is beyond the range") as caught:
+        b.robot().forward_dynamics([0.0, 0.0], [0.0, 0.0], [0.0, 0.0])
     assert not isinstance(caught.value, qddot.SingularMassMatrixError)
 
 

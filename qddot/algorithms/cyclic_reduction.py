@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms import parallel, shared_coordinates
 from qddot.algorithms.augmented import require_inertias
+from qddot.algorithms.factorization import where_regular
 from qddot.algorithms.parallel import Fixed, times, transposed
 from qddot.algorithms.passive import passive_forces
 from qddot.blocks import Matrix, Vector, complement
@@ -63,8 +64,12 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     tau = tau + passive_forces(model, q, v) if fixed.is_passive else tau
     links, element = parallel.prepared(model, fixed, q, v, tau, f_ext)
     base = np.array(model.base_acceleration.components)
-    basis = constraints(model, fixed, links, q)
-    return accelerations(_places(model), fixed.inertia, links, basis, -element.e, base)[fixed.freedoms]
+    try:
+        basis = constraints(model, fixed, links, q)
+    except np.linalg.LinAlgError:  # the axes of a joint are dependent to the last bit
+        return np.full(model.nv, np.nan)
+    a = accelerations(_places(model), fixed.inertia, links, basis, -element.e, base)[fixed.freedoms]
+    return where_regular(model, q, a)
 
 
 class Basis(NamedTuple):

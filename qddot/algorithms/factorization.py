@@ -50,8 +50,9 @@ def factors(
 ) -> tuple[Sparse, list[Scalar]]:
     """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it.
 
-    What D is not above its floor is rounding, and gives NaN.
+    What D is not above its floor is rounding, and gives NaN; freedoms without a floor are not watched.
     """
+    watched = dict(enumerate(floors))
     H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
     L: Sparse = [{} for _ in above]
     reciprocal: list[Scalar] = [None] * len(above)
@@ -59,7 +60,7 @@ def factors(
         for k in reversed(range(i + 1, len(above))):
             for j in H[i] if i in L[k] else ():
                 H[i][j] = H[i][j] - L[k][i] * H[k][j]
-        reciprocal[i] = 1.0 / (pivot(H[i][i], floors[i]) if floors else H[i][i])
+        reciprocal[i] = 1.0 / pivot(H[i][i], watched.get(i, 0.0))
         L[i] = {j: H[i][j] * reciprocal[i] for j in above[i]}
     return L, reciprocal
 
