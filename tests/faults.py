@@ -34,6 +34,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "qddot.algorithms.constrained.multipliers_of_inverse",
         "size = np.linalg.norm(A, axis=(-2, -1)): value off",
     ): "1 % of the size below which a singular value counts as rounding",
+    (
+        "qddot.constraints.with_constraint",
+        "found = position(point) if position is not None else velocity(point, [0.0] * model.nv): value off",
+    ): "how many numbers it gives is read, and no number",
 }
 
 
@@ -241,8 +245,10 @@ def _source(path: str) -> tuple[str, dict[int, str]]:
 
 
 def _comments(function: types.FunctionType, place: Place) -> str:
-    comments = _source(function.__code__.co_filename)[1]
-    return " ".join(comments.get(k, "") for k in range(place.first, place.last + 1))
+    """Those in the lines of a statement, and in the line above it if it has nothing else."""
+    text, comments = _source(function.__code__.co_filename)
+    above = text.splitlines()[place.first - 2].lstrip().startswith("#")
+    return " ".join(comments.get(k, "") for k in range(place.first - above, place.last + 1))
 
 
 @functools.cache

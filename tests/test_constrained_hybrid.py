@@ -19,7 +19,8 @@ from qddot.model import Loop
 from qddot.spatial import Transform, constant_transform
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-# Two ways through A_v M_vv⁻¹A_vᵀ, whose condition is at most 4e3 in the configurations tried, and through M_vv: as in test_loops.
+# Two ways through A_v M_vv⁻¹A_vᵀ, whose condition is at most 4e3 in the configurations tried, and through M_vv: as in
+# test_loops.
 AGREEMENT = 1e-9
 
 
