@@ -194,11 +194,13 @@ def _is_value(node: ast.expr) -> bool:
         return any(map(_is_value, node.elts)) and not any(map(_is_container, node.elts))
     if isinstance(node, ast.IfExp):
         return not _is_str(node.body) and not _is_container(node.body)
-    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp | ast.ListComp) and not _is_container(node)
+    if isinstance(node, ast.ListComp):
+        return _is_value(node.elt)
+    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp) and not _is_container(node)
 
 
 _CONTAINER = re.compile(
-    r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph"
+    r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|^list|^dict|^set|^tuple|slots|sorted|Graph"
 )
 
 
