@@ -93,6 +93,7 @@ class _Change(ast.NodeTransformer):
 
     def __init__(self, wanted: int = -1) -> None:
         self.wanted, self.places, self.first, self.last = wanted, list[Place](), 0, 0
+        self.inner: set[str] = set()  # names of functions inside the function
 
     def visit(self, node: ast.AST) -> Any:
         if not isinstance(node, ast.stmt):
@@ -160,9 +161,15 @@ class _Change(ast.NodeTransformer):
             call.args[-1] = _off(call.args[-1])
         return node
 
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.inner.add(node.name)
+        self.generic_visit(node)
+        return node
+
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        if node.value is not None and self._hit(node, "result off"):
+        is_value = node.value is not None and not (isinstance(node.value, ast.Name) and node.value.id in self.inner)
+        if is_value and self._hit(node, "result off"):
             return ast.copy_location(ast.Return(_off(node.value)), node)
         return node
 
