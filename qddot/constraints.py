@@ -271,7 +271,7 @@ class Constrained(Assembly):
         lacking = np.max(np.abs(left), axis=-1, initial=0.0)
         if left.ndim > 1 or not lacking > _UNBALANCED * size:
             return np.asarray(lacking <= _UNBALANCED * size)
-        passive, direction = np.flatnonzero(~actuated), left / lacking
+        passive, direction = np.flatnonzero(~actuated), left / lacking  # after (66): too few drives
         moves = ", ".join(
             f"{self._freedom(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
         )
@@ -307,8 +307,9 @@ class Constrained(Assembly):
         M, A, drift, phi = self._matrices(x, u)
         possible = self._possible(phi, on(A, u), np.zeros(1), 1.0)
         sound = np.where(np.isfinite(M).all(axis=(-2, -1), keepdims=True), M, np.eye(robot.nv))
-        found = constrained.hybrid_accelerations(sound, _finite(free, 1), _finite(A), _finite(drift, 1), chosen)
-        left = np.abs(on(_finite(A), found) + _finite(drift, 1))
+        A, drift = _finite(A), _finite(drift, 1)
+        found = constrained.hybrid_accelerations(sound, _finite(free, 1), A, drift, chosen)  # (70) (78)
+        left = np.abs(on(A, found) + drift)
         off, size = np.max(left, axis=-1, initial=0.0), np.max(np.abs(found), axis=-1, initial=1.0)
         if left.ndim == 1 and off > _FITS * size:
             row = self.names[int(np.argmax(left))]
@@ -319,7 +320,7 @@ class Constrained(Assembly):
         found = kept(possible & (off <= _FITS * size) & np.isfinite(free).all(axis=-1), found)
         advice = "prescribe fewer freedoms"
         given = np.where(chosen, 0.0, t)
-        force, lam = self.inverse(x, u, found, f_ext, chosen, given, choice, weights, advice)
+        force, lam = self.inverse(x, u, found, f_ext, chosen, given, choice, weights, advice)  # (70) (79)
         return found, force, lam
 
 

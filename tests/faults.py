@@ -1,7 +1,7 @@
 """Small faults of functions, for `tests.mutants`: changes of the syntax tree, compiled to code objects.
 
-A plus becomes a minus, a factor or a sign is dropped, the arguments of a cross product are exchanged, a
-value is off by 1 %.
+A plus becomes a minus, a factor or a sign is dropped, the arguments of a cross product are exchanged, a value is off
+by 1 %.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qddot.model import Model
+
 # Faults that change nothing that could be tested, by function and description, with the reason.
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
@@ -30,6 +32,14 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "qddot.algorithms.joint_frames.joint_frames",
         "frames = JointFrames([Transform()], [0.0], [0.0], [zero_inertia()]): value off",
     ): "the entries of the world stand there for the count and are never read",
+    (
+        "qddot.algorithms.constrained.multipliers_of_inverse",
+        "size = np.linalg.norm(A, axis=(-2, -1)): value off",
+    ): "1 % of the size below which a singular value counts as rounding",
+    (
+        "qddot.algorithms.constrained.null_space",
+        "K_T @ M @ K + np.eye(n) * ~left[..., None, :]: sign",
+    ): "ones or minus ones on the diagonal for unknowns whose right side is zero, so that they are zero either way",
 }
 
 
@@ -46,8 +56,8 @@ def off(x: Any) -> Any:
     """The same thing with every number in it slightly another."""
     if isinstance(x, bool):
         return not x
-    if isinstance(x, str | bytes | type(None)) or (isinstance(x, type) or callable(x)):
-        return x
+    if isinstance(x, str | bytes | type(None) | type | Model) or callable(x):
+        return x  # a model is what a function is given, not what it computes
     if isinstance(x, tuple):
         return type(x)(*map(off, x)) if hasattr(x, "_fields") else type(x)(map(off, x))
     if isinstance(x, list):
@@ -85,6 +95,7 @@ class _Change(ast.NodeTransformer):
 
     def __init__(self, wanted: int = -1) -> None:
         self.wanted, self.places, self.first, self.last = wanted, list[Place](), 0, 0
+        self.inner: set[str] = set()  # names of functions inside the function
 
     def visit(self, node: ast.AST) -> Any:
         if not isinstance(node, ast.stmt):
@@ -149,12 +160,18 @@ class _Change(ast.NodeTransformer):
         self.generic_visit(node)
         call = node.value
         if isinstance(call, ast.Call) and call.args and _is_value(call.args[-1]) and self._hit(node, "value off"):
-            return ast.copy_location(ast.Expr(ast.Call(call.func, [*call.args[:-1], _off(call.args[-1])], [])), node)
+            call.args[-1] = _off(call.args[-1])
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.inner.add(node.name)
+        self.generic_visit(node)
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        if node.value is not None and self._hit(node, "result off"):
+        is_value = node.value is not None and not (isinstance(node.value, ast.Name) and node.value.id in self.inner)
+        if is_value and self._hit(node, "result off"):
             return ast.copy_location(ast.Return(_off(node.value)), node)
         return node
 
@@ -186,17 +203,19 @@ def _is_value(node: ast.expr) -> bool:
         return any(map(_is_value, node.elts)) and not any(map(_is_container, node.elts))
     if isinstance(node, ast.IfExp):
         return not _is_str(node.body) and not _is_container(node.body)
-    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp | ast.ListComp) and not _is_container(node)
+    if isinstance(node, ast.ListComp):
+        return _is_value(node.elt)
+    return isinstance(node, ast.Call | ast.BinOp | ast.UnaryOp) and not _is_container(node)
+
+
+_CONTAINER = re.compile(
+    r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|^list|^dict|^set|^tuple|slots|sorted|Graph"
+)
 
 
 def _is_container(node: ast.expr) -> bool:
     """Empty tables, sizes and ranges: a value that is off there is a crash, which says little."""
-    return isinstance(node, ast.Call) and bool(
-        re.search(
-            r"per_link|joint_vector|joint_matrix|\.column$|\.row$|zeros|empty|len$|range|list$|dict$|set$|tuple$|slots|sorted|Graph",
-            ast.unparse(node.func),
-        )
-    )
+    return isinstance(node, ast.Call) and bool(_CONTAINER.search(ast.unparse(node.func)))
 
 
 def faults(name: str, paper: str, equations: tuple[str, ...], most: int) -> list[Fault]:
@@ -225,7 +244,7 @@ def cited(paper: str, comment: str, labels: tuple[str, ...] = ()) -> set[str]:
     return out
 
 
-_CITATION = re.compile(r"(Featherstone|Kim|Saha|Lin)|(?<![\w.])\((A?\d+[ab]?)\)(?:-\((A?\d+[ab]?)\))?")
+_CITATION = re.compile(r"\b(Featherstone|Kim|Saha|Lin)\b|(?<![\w.])\((A?\d+[ab]?)\)(?:-\((A?\d+[ab]?)\))?")
 
 
 @functools.cache
@@ -237,8 +256,10 @@ def _source(path: str) -> tuple[str, dict[int, str]]:
 
 
 def _comments(function: types.FunctionType, place: Place) -> str:
-    comments = _source(function.__code__.co_filename)[1]
-    return " ".join(comments.get(k, "") for k in range(place.first, place.last + 1))
+    """Those in the lines of a statement, and in the line above it if it has nothing else."""
+    text, comments = _source(function.__code__.co_filename)
+    above = text.splitlines()[place.first - 2].lstrip().startswith("#")
+    return " ".join(comments.get(k, "") for k in range(place.first - above, place.last + 1))
 
 
 @functools.cache

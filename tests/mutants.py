@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 from tests.faults import Fault, faults
 
 ROOT = Path(__file__).parent.parent
-CPU_SECONDS = 300  # of one child process: a fault may make a loop endless
+CPU_SECONDS = 120  # of one child process: a fault may make a loop endless; all tests of a row take 30 at most
 
 Job = tuple[Fault | None, tuple[str, ...]]
 MISSED, CAUGHT, CRASHED, NOT_RUN = range(4)

@@ -165,12 +165,14 @@ def test_recursions(seed):
     """(15) (24)-(30) (59)-(61): what Fig. 3 forms, against the same seen from the base."""
     s = state(seed, kinds=("revolute", "prismatic"))
     a, c = steps.arm(s.model, s.q), lin.composites(s.model, s.q, joint_frames.listed_similarity)
-    T_W = [np.eye(3)]
+    T_W, (_, p, inertias) = [np.eye(3)], world_links(s)
     for j, i in s.model.outward():
         T_W.append(T_W[i] @ np.array(c.E.T[j].R.rows))
     for j, pose in enumerate(s.robot.forward_kinematics(s.q), 1):  # E_j stands where link j does, its z along the axis
         close(a.s[j], pose[:3, 3])
         close(T_W[j][:, 2], pose[:3, :3] @ s.model.joint[j].axis)
+        close([a.m[j], *a.p[j]], [s.model.inertia[j].m, *p[j - 1]])
+        close(a.I[j], inertias[j - 1])
     for j, _ in s.model.outward():
         root = list(s.model.ancestors(j))[-1]
         R, origin = T_W[j].T, np.array(a.s[root])  # seen from where the first joint is: (59) (60)
@@ -211,8 +213,9 @@ def christoffel(s):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_coefficients_of_velocity_products(seed):
-    """(31)-(34) (45) (46) (47): D_mkj are Christoffel's symbols, with their symmetries."""
-    s = state(seed)
+    """(31)-(34) (45) (46) (47): D_mkj are Christoffel's symbols, with their symmetries; long enough for every sequence of
+    joints that turn and slide."""
+    s = state(seed, n=9, kinds=ONE_AXIS if seed % 2 else ("revolute", "prismatic"))
     D, n = steps.coefficients(s.model, s.q), s.model.n_links
     close(D, christoffel(s), COMPLEX_STEP)
     close(D, np.swapaxes(D, 1, 2))  # (32)

@@ -17,6 +17,7 @@ import qddot
 from qddot import scalars
 from qddot.algorithms import loops
 from qddot.algorithms.kinematics import link_poses
+from qddot.assembly import independent_rows
 from qddot.closing import closing, row_count
 from qddot.joints import KINDS, Fixed, Free, Own, Planar, Prismatic, Revolute, Spherical, Universal
 from qddot.model import Loop
@@ -173,6 +174,15 @@ def test_rows_and_mobility(name):
     robot = MECHANISMS[name]()
     assert (loops.count(robot.model), robot.mobility) == COUNTS[name]
     close(robot.constraint_residual(robot.neutral()), np.zeros(COUNTS[name][0]), 1e-14)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-7])
+def test_independent_rows(size):
+    """Featherstone & Orin (18): of rows that depend on each other the longest; a short one that depends on none is kept,
+    and neither is a matter of units."""
+    A = size * np.array([[1.0, 0, 0, 0], [2.0, 0, 0, 0], [0, -1e-3, 0, 0], [3e-4, 5e-4, 0, 0]])
+    assert independent_rows(np.stack([A, 3 * A]), 2) == (1, 2)
+    assert independent_rows(np.stack([A, 3 * A]), 1) == (1,)
 
 
 def test_loops_close_from_afar_and_velocities_are_projected(robot):
@@ -600,6 +610,18 @@ def test_one_drive_is_too_few():
         qddot.InputError, match=r"not possible .* can move together .*'left_elbow' by .* force of .* missing; robot.hybrid"
     ):
         robot.inverse_dynamics(q[0], v[0], a[0], actuated=["left_shoulder"])
+    # what is said to be missing: the part of the tree's forces along motions of the passive joints that the loop allows
+    passive = [k for k in range(robot.nv) if k != robot.v_index["left_shoulder"]]
+    A_p = robot.constraint_jacobian(q[0])[:, passive]
+    tau_r = robot.spanning_tree().inverse_dynamics(q[0], v[0], a[0])[passive]
+    left = tau_r - np.linalg.pinv(A_p, rcond=1e-9) @ (A_p @ tau_r)
+    with pytest.raises(qddot.InputError) as refused:
+        robot.inverse_dynamics(q[0], v[0], a[0], actuated=["left_shoulder"])
+    moves = ", ".join(
+        f"{robot.joint_names[k]!r} by {x:.2g}" for k, x in zip(passive, left / np.abs(left).max(), strict=True)
+    )
+    assert f"({moves})" in str(refused.value)
+    assert f"a force of {np.linalg.norm(left):.3g} is missing" in str(refused.value)
     # with the one drive following its acceleration the rest moves as it must
     found, tau = robot.hybrid_dynamics(q[0], v[0], a[0], np.zeros(5), prescribed=["left_shoulder"])
     close(robot.inverse_dynamics(q[0], v[0], found, actuated=["left_shoulder"]), tau)

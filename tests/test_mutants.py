@@ -68,6 +68,7 @@ def test_weak_tests_are_found(tmp_path):
         ("# Kim (67), Featherstone & Orin (21)", "Featherstone & Orin 2000", {"(21)"}),
         ("# (A6), [s×][s×] by Lin's (21)", "Lin 1991", {"(A6)", "(21)"}),
         ("# f(3) and x.S(4)", "Kim 2012", set()),
+        ("# Linear in (3)", "Kim 2012", {"(3)"}),
     ],
 )
 def test_equations_that_a_comment_cites(comment, paper, found):

@@ -185,7 +185,7 @@ def multipliers_of_inverse(
         root = np.sqrt(weights[..., active])
         across = root[..., :, None] * (A_aT @ N)
         s = _on(_pseudoinverse(across, size * np.max(root, initial=0.0))[0], root * (tau_r[..., active] - _on(A_aT, lam)))
-        lam = lam + _on(N, s)  # (63) (64) (66)
+        lam = lam + _on(N, s)  # (63) (64) (66), after (66): immovable structures
     unbalanced = lacking - _on(A_pT, lam)
     tau = np.where(active, tau_r - _on(np.swapaxes(A, -1, -2), lam), tau_p)  # (58) (60) (61) (62) (65)
     return tau, lam, unbalanced

@@ -103,8 +103,8 @@ def bias(model: Model, q: Any, v: Any) -> NDArray[Any]:
         T_ab = T_a.inverse() @ T_b
         V_b, Vdot_b = Ad_inv(loop.placement_b, V[loop.link_b]), Ad_inv(loop.placement_b, Vdot[loop.link_b])
         V_a, Vdot_a = Ad_inv(loop.placement_a, V[loop.link_a]), Ad_inv(loop.placement_a, Vdot[loop.link_a])
-        V_ab = V_b - Ad_inv(T_ab, V_a)
-        Vdot_ab = Vdot_b - Ad_inv(T_ab, Vdot_a) + ad(V_ab, V_b)
+        V_ab = V_b - Ad_inv(T_ab, V_a)  # Featherstone & Orin (17), Kim (71)
+        Vdot_ab = Vdot_b - Ad_inv(T_ab, Vdot_a) + ad(V_ab, V_b)  # Featherstone & Orin (17), Kim (71)
         close = closing(loop.joint, T_ab)
         out += close.rows.dot(Vdot_ab) + close.drift(V_ab)
     for own in model.constraints:
