@@ -38,7 +38,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "1 % of the size below which a singular value counts as rounding",
     (
         "qddot.algorithms.constrained.null_space",
-        "K_T @ M @ K + np.eye(n) * ~left[..., None, :]: sign",
+        "moved + usual * (np.eye(n) * ~left[..., None, :]): sign",
     ): "ones or minus ones on the diagonal for unknowns whose right side is zero, so that they are zero either way",
 }
 

@@ -8,6 +8,7 @@ takes all locks, and gives them back in the parent and in the child. Subprocesse
 from __future__ import annotations
 
 import _frozen_importlib
+import _imp
 import functools
 import importlib
 import os
@@ -18,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 # Packages of which parts are imported when they are first used. Others are not waited for: a module may run for ever.
-_IMPORTED_LATE = {"qddot", "llvmlite", "numpy", "scipy", "mujoco"}
+_IMPORTED_LATE = {"qddot", "llvmlite", "numpy", "scipy", "mujoco", *sys.stdlib_module_names}
 
 _guarded: list[Any] = []
 _held: list[Callable[[], Any]] = []  # what gives back the locks that the fork has; used by the thread that has them all
@@ -40,9 +41,12 @@ def _before() -> None:
         lock = getattr(getattr(ffi, "lib", None), "_lock", None)
         if lock is not None:  # others use LLVM too, Numba for example; and objects of LLVM are freed by any thread
             _hold(lock)
+        _imp.acquire_lock()  # no import begins between this look and the fork
         names = _imports_under_way() - seen
         if not names:
+            _held.append(_imp.release_lock)
             break
+        _imp.release_lock()
         if lock is not None:  # a module that is being imported may need it
             _held.pop()()
         for name in names:
