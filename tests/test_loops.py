@@ -15,7 +15,7 @@ from tolerances import COMPLEX_STEP, ROUNDING
 
 import qddot
 from qddot import scalars
-from qddot.algorithms import loops
+from qddot.algorithms import constrained, loops
 from qddot.algorithms.kinematics import link_poses
 from qddot.assembly import independent_rows
 from qddot.closing import closing, row_count
@@ -218,6 +218,21 @@ def test_three_methods_agree(robot):
     tree = robot.spanning_tree()
     close(tree.inverse_dynamics(q, v, a, f_ext), tau + (np.swapaxes(A, -1, -2) @ lam[..., None])[..., 0])  # (15) (19)
     close(robot.forward_dynamics(q, v, tau, f_ext), a)
+
+
+def test_null_space_in_any_units():
+    """Featherstone & Orin (22) with a row that depends on two others: what it solves, and that units of the constraints
+    change nothing but the multipliers."""
+    rng = np.random.default_rng(0)
+    X, A, force = rng.standard_normal((6, 6)), rng.standard_normal((3, 6)), rng.standard_normal(6)
+    M, A = X @ X.T + np.eye(6), np.vstack([A, A[0] + A[1]])
+    c = A @ rng.standard_normal(6)
+    a, lam = constrained.null_space(M, force, A, c, 3)
+    close(A @ a, c)
+    close(M @ a, force + A.T @ lam)
+    small, forces = constrained.null_space(M, force, 1e-10 * A, 1e-10 * c, 3)
+    close(small, a)
+    close(1e-10 * forces, lam)
 
 
 def test_agrees_with_the_whole_linear_system(robot):
