@@ -1,10 +1,11 @@
 """The same kernels of two checkouts, in turns: is this commit slower than that one, and are its results the same bits?
 
     git worktree add ../before COMMIT
-    python -m benchmarks.before_after ../before . --robots ur5,panda7,solo12-floating,g1-fixed --rounds 15
+    python -m benchmarks.before_after ../before . --robots ur5,panda7,solo12-floating,g1-fixed --rounds 7 --pairs 5
 
-Each checkout runs in a process of its own, one thread; the two take turns, and the ratio is formed within a turn. Give the
-same checkout twice to see the noise of the machine.
+Each checkout runs in a process of its own, one thread; the two take turns, and the ratio is formed within a turn. Where a
+process's results lie in memory moves its times by 10 % and more, so the pair of processes is started anew several times.
+Give the same checkout twice to see the noise of the machine.
 """
 
 import argparse
@@ -31,6 +32,9 @@ class Side:
         self._process = subprocess.Popen(
             command, cwd=checkout, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+
+    def end(self) -> None:
+        self._process.communicate()
 
     def ask(self, **question: object) -> dict:
         assert self._process.stdin is not None
@@ -75,24 +79,33 @@ def main() -> None:
     parser.add_argument("--robots", default=ROBOTS)
     parser.add_argument("--functions", default=",".join(FUNCTIONS))
     parser.add_argument("--states", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=7, help="with each pair of processes")
+    parser.add_argument("--pairs", type=int, default=5, help="of processes, one after another")
     parser.add_argument("--seconds", type=float, default=0.05, help="of a turn")
     options = parser.parse_args()
-    sides = Side(options.before), Side(options.after)
-    print(f"{platform.machine()}, {options.states} states, {options.rounds} rounds, ratio = before / after")
-    for robot in options.robots.split(","):
-        for function in options.functions.split(","):
-            question = {"robot": robot, "function": function, "states": options.states, "seconds": options.seconds}
+    cases = [(robot, function) for robot in options.robots.split(",") for function in options.functions.split(",")]
+    ratios: dict[tuple[str, str], list[float]] = {case: [] for case in cases}
+    remarks: dict[tuple[str, str], str] = {}
+    for _ in range(options.pairs):
+        sides = Side(options.before), Side(options.after)
+        for case in cases:
+            question = {"robot": case[0], "function": case[1], "states": options.states, "seconds": options.seconds}
             answers = [side.ask(**question) for side in sides]
-            ratios = []
+            same = "same bits" if answers[0]["digest"] == answers[1]["digest"] else "other bits"
+            remarks[case] = f"{same}, {' → '.join(str(a['instructions']) for a in answers)} operations"
             for k in range(options.rounds):
                 turn = (0, 1) if k % 2 else (1, 0)
                 times = {i: sides[i].ask(**question)["seconds"] for i in turn}
-                ratios.append(times[0] / times[1])
-            same = "same bits" if answers[0]["digest"] == answers[1]["digest"] else "other bits"
-            counts = " → ".join(str(a["instructions"]) for a in answers)
-            spread = f"{statistics.median(ratios):.3f} ({min(ratios):.2f}–{max(ratios):.2f})"
-            print(f"{robot:18} {function:30} {spread}  {same}, {counts} operations")
+                ratios[case].append(times[0] / times[1])
+        for side in sides:
+            side.end()
+    print(
+        f"{platform.machine()}, {options.states} states, {options.pairs} × {options.rounds} rounds, ratio = before / after"
+    )
+    for case in cases:
+        of = ratios[case]
+        spread = f"{statistics.median(of):.3f} ({min(of):.2f}–{max(of):.2f})"
+        print(f"{case[0]:18} {case[1]:30} {spread}  {remarks[case]}")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "qddot.algorithms.constrained.null_space",
         "moved + usual * (np.eye(n) * ~left[..., None, :]): sign",
     ): "ones or minus ones on the diagonal for unknowns whose right side is zero, so that they are zero either way",
+    (
+        "qddot.algorithms.parallel.forward_dynamics",
+        "return np.full(model.nv, np.nan): result off",
+    ): "NaN and 1 % is NaN",
 }
 
 

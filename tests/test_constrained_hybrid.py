@@ -11,7 +11,7 @@ from test_loops import COUNTS, MECHANISMS, closed_states, motion
 from test_loops import random_joint as joint_of
 
 import qddot
-from qddot.algorithms import composite_body, constrained_hybrid, hybrid, loops
+from qddot.algorithms import composite_body, constrained, constrained_hybrid, hybrid, loops
 from qddot.algorithms.kinematics import link_poses
 from qddot.blocks import Vector
 from qddot.joints import KINDS, Fixed, Revolute
@@ -46,6 +46,21 @@ def subsets(robot, q, count=5):
         if len(found) < count and u not in found and independent(robot, q, u):
             found.append(u)
     return found
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_multipliers_of_dense_matrices(repeated):
+    """Kim (73)-(76) against all unknowns in one linear system, also with a row twice."""
+    rng, chosen = np.random.default_rng(1), np.isin(np.arange(7), (1, 4))
+    X, A, free, drift = (rng.standard_normal(shape) for shape in ((7, 7), (3, 7), (7,), (3,)))
+    M, v = X @ X.T + np.eye(7), ~chosen
+    A_v, M_vv = A[:, v], M[np.ix_(v, v)]
+    whole = np.block([[M_vv, -A_v.T], [A_v, np.zeros((3, 3))]])
+    expected = free.copy()
+    expected[v] = np.linalg.solve(whole, np.concatenate([M_vv @ free[v], -drift - A[:, chosen] @ free[chosen]]))[:5]
+    if repeated:
+        A, drift = np.vstack([A, A[0]]), np.append(drift, drift[0])
+    close(constrained.hybrid_accelerations(M, free, A, drift, chosen), expected)
 
 
 def check(robot, dense, q, v, a, u, *forces):

@@ -91,6 +91,20 @@ def test_llvms_loader_drops_three_hundred_kernels():
     assert run(code, QDDOT_LOADER="llvm", PYTHONPATH=path) == "alive"
 
 
+@pytest.mark.parametrize("data", [b"", b"junk" * 50, b"\x7fELF\x02\x01\x01" + bytes(300)], ids=["nothing", "junk", "zeros"])
+def test_llvms_loader_refuses_what_is_no_object(data):
+    """In a process of its own: LLVM itself would end it."""
+    code = f"""
+        from qddot.compiler import machine
+        from qddot.errors import ObjectError
+        try:
+            machine.Code({data!r})
+        except ObjectError:
+            print("refused")
+    """
+    assert run(code, QDDOT_LOADER="llvm") == "refused"
+
+
 def test_llvms_engines_go_on_any_thread_while_others_compile():
     """By reference count and by the garbage collector, which may run in the middle of a compilation."""
     code = """

@@ -96,7 +96,6 @@ def table():
     return out
 
 
-@pytest.mark.slow  # the table is written by a run of half an hour over all rows
 def test_the_table_is_that_of_the_papers():
     """After a change of docs/papers.md: `python -m tests.mutants --write`."""
     expected = [
@@ -108,7 +107,6 @@ def test_the_table_is_that_of_the_papers():
     assert [row[:4] for row in table()] == expected
 
 
-@pytest.mark.slow  # the table is written by a run of half an hour over all rows
 def test_the_table_has_no_survivor():
     for *row, made, crashed, missed in table():
         assert int(made) > int(crashed), row

@@ -22,6 +22,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _IDENTITY = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian
+_MACH_O = b"\xcf\xfa\xed\xfe"
 _RELOCATABLE, _X86_64 = 1, 62
 _BITS, _SYMBOLS, _STRINGS, _RELOCATIONS, _ZEROS, _OTHER_RELOCATIONS = 1, 2, 3, 4, 8, 9  # kinds of sections
 _ALLOCATED, _EXECUTABLE = 2, 4  # flags of sections
@@ -52,6 +53,17 @@ class _Symbol(NamedTuple):
     section: int
     value: int
     size: int
+
+
+def check_header(data: bytes) -> None:
+    """That these bytes are a whole object, of ELF or of Mach-O: of which kind, and no more."""
+    if data[:4] == _MACH_O and len(data) > _HEADER.size:
+        return
+    if len(data) < _HEADER.size or not data.startswith(_IDENTITY):
+        raise ObjectError(f"{len(data)} bytes that begin with {data[:4]!r} are no object code")
+    kind, table, size, count = (_HEADER.unpack_from(data)[k] for k in (1, 6, 11, 12))
+    if kind != _RELOCATABLE or size != _SECTION.size or not count or table + count * size > len(data):
+        raise ObjectError(f"the table of {count} sections of {size} bytes at {table} does not fit the file")
 
 
 class Image:

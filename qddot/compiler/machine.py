@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Any
 
-from qddot.compiler.elf import Image
+from qddot.compiler.elf import Image, check_header
 from qddot.compiler.forks import guarded_lock
 from qddot.compiler.target import HOST, X86, Target, architecture, host, native
 from qddot.errors import InputError, ObjectError
@@ -101,6 +101,7 @@ def _loaded_by_llvm(data: bytes) -> Any:
     Engines go whenever Python drops them, on any thread, and must not wait for `_lock`: the one who holds it may be the
     one whose garbage is collected. They need not, for llvmlite has a lock of its own, a reentrant one, around every call.
     """
+    check_header(data)  # LLVM ends the process if there is no object in it
     llvm = _llvm()
     with _lock:
         # llvmlite's memory manager puts all sections side by side; LLVM's may put them too far apart for 32-bit references

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from qddot import scalars
@@ -38,11 +37,12 @@ def fused(a: float, b: float, c: float) -> float:
     """a·b + c rounded once, as the machine's instruction does it."""
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
         return a * b + c
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    (p, r), (s, t), (x, y) = a.as_integer_ratio(), b.as_integer_ratio(), c.as_integer_ratio()
+    exact = p * s * y + x * r * t
     if exact == 0:
         return a * b + c  # the sign of zero
     try:
-        return float(exact)
+        return exact / (r * t * y)  # division of integers rounds once
     except OverflowError:
         return math.inf if exact > 0 else -math.inf
 
