@@ -4,9 +4,9 @@
     python -m benchmarks.digests after.json --robots FOLDER       # in the checkout after
     python -m benchmarks.digests --compare before.json after.json
 
-Robots are the embedded ones and the URDF files of a folder (of example-robot-data where none is given: 30 files). Each function
-is compiled in float64 and float32, for the processor's lanes and for one lane, and called with a batch and with one state. A
-kernel that cannot be made has its error as its result. Both runs must be made on the same kind of processor.
+Robots are the embedded ones and the URDF files of a folder (where none is given, 30 files of example-robot-data). Each
+function is compiled in float64 and float32, for the processor's lanes and for one lane, and called with a batch and with
+one state. A kernel that cannot be made has its error as its result. Run both on the same kind of processor.
 """
 
 import argparse
