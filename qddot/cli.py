@@ -28,10 +28,9 @@ from qddot import (
 )
 from qddot.check import Identity, identities
 from qddot.compiler.threads import get_num_threads
-from qddot.errors import Finding, QddotError, QddotWarning
+from qddot.errors import Finding, QddotError, QddotWarning, printable
 from qddot.loading import PRINTED, load
 from qddot.robot import Robot
-from qddot.text import printable
 
 TRUST = "let the file lead to meshes and included files anywhere, and read MJCF without limits of time and memory"
 

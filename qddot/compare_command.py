@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from qddot.comparison import Formulation, compare
-from qddot.errors import InputError, extra
+from qddot.errors import InputError, extra, printable
 from qddot.functions import FUNCTIONS, lookup
 from qddot.loading import from_dh
 from qddot.robot import Robot
-from qddot.text import printable
 
 DEFAULT = ("inverse_dynamics", "bias_force", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
 _MOST = 3.0  # times the fewest instructions: what has more is not measured

@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from qddot.errors import FormulationError, InputError, unknown
+from qddot.errors import FormulationError, InputError, printable, unknown
 from qddot.functions import ALIASES, cheapest, lookup, traced
 from qddot.robot import Robot
-from qddot.text import printable
 
 DEFAULT = (
     "inverse_dynamics",

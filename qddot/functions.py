@@ -48,13 +48,12 @@ from qddot.algorithms.passive import passive_forces
 from qddot.axes import Axes
 from qddot.compiler.kernel import Shape
 from qddot.conditioning import felt, is_graded, is_ill_conditioned
-from qddot.errors import KernelTooLargeError, NotRollableError, unknown
+from qddot.errors import KernelTooLargeError, NotRollableError, printable, unknown
 from qddot.joints import Free, Spherical
 from qddot.model import Model
 from qddot.regroup import has_parallel_axes, regrouped, simplified, with_sums_of_angles
 from qddot.scalars import less, stack, where
 from qddot.spatial import Inertia, Transform
-from qddot.text import printable
 
 if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
     from qddot.compiler.expr import Graph

@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from qddot import parameters
 from qddot.algorithms.regressor import torque_regressor
-from qddot.errors import InputError
+from qddot.errors import InputError, printable
 from qddot.model import Model
 from qddot.spatial import Inertia, Product, inertia_seen
-from qddot.text import printable
 
 Array = NDArray[np.float64]
 

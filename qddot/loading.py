@@ -13,11 +13,10 @@ import numpy as np
 
 from qddot import build, robots
 from qddot.assembly import positive
-from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, unknown
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, printable, unknown
 from qddot.formats.files import of_file
 from qddot.model import Model
 from qddot.robot import Robot
-from qddot.text import printable
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory

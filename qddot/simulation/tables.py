@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, RecordingError, extra
-from qddot.text import csv_cell
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -39,7 +39,7 @@ def header(trajectory: Trajectory, names: Sequence[str]) -> list[tuple[str, str,
 def write_csv(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None:
     """One line a time, under names with units in brackets. Numbers have the digits that give them back exactly.
 
-    A name that a spreadsheet would take for a formula has an apostrophe in front (`qddot.text.csv_cell`).
+    A name that a spreadsheet would take for a formula has an apostrophe in front (`csv_cell`).
     """
     table = header(trajectory, names)
     with _Whole(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="") as file:
@@ -193,3 +193,17 @@ def _pose(stamp: int, name: str, place: list[float], turn: list[float]) -> dict[
     frames = {"parent_frame_id": "world", "child_frame_id": name}
     translation, rotation = dict(zip("xyz", place, strict=True)), dict(zip("wxyz", turn, strict=True))
     return {"timestamp": time, **frames, "translation": translation, "rotation": rotation}
+
+
+_FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+
+
+def csv_cell(text: str) -> str:
+    """A text cell of a CSV file, quoted where it has to be, that no spreadsheet takes for a formula.
+
+    Text that begins with = + - @, a tab or a line end gets an apostrophe in front, and so does such text that has
+    apostrophes there already: a program that reads the file drops one from every cell that `_FORMULA` matches.
+    """
+    if _FORMULA.match(text):
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',;"\t\n\r') else text
