@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import export
-from qddot.cli import main
+from qddot.cli.main import main
+from qddot.dynamics import export
 from qddot.errors import Finding, ModelError, printable
 from qddot.viewer.app import markdown
 

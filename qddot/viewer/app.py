@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra, printable
-from qddot.naming import columns
+from qddot.mechanism.state_columns import columns
 from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
