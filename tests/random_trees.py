@@ -31,7 +31,8 @@ import numpy as np
 import qddot
 from benchmarks.accuracy import in_scalars
 from qddot.compiler.ir import interpreter
-from qddot.dynamics.catalogue import FUNCTIONS, cheapest
+from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.choose import cheapest
 from qddot.errors import SingularMassMatrixError
 from qddot.joints import Own, SphericalEuler, SphericalExponential
 from qddot.robots.generators import random_tree
