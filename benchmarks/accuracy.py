@@ -1,7 +1,7 @@
 """How accurate each formulation is: `python -m benchmarks.accuracy [--plot docs/accuracy.svg]`.
 
-Every formulation that `qddot.functions` knows runs as it is written, in float32 and float64, and once more on numbers of 60
-digits, which is the reference. A model's numbers and the states are rounded to float32 first, and joints and placements
+Every formulation of `qddot.dynamics.catalogue` runs as it is written, in float32 and float64, and once more on numbers of
+60 digits, which is the reference. A model's numbers and the states are rounded to float32 first, and joints and placements
 stand along coordinate axes: so all precisions begin with the same numbers, and errors are the formulation's own. They are
 given in units of rounding: the largest error of a state's result over its largest entry, over eps; medians over states.
 """
@@ -15,9 +15,9 @@ import mpmath
 import numpy as np
 
 import qddot
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import QddotError
-from qddot.functions import FUNCTIONS
-from qddot.kinds import FIELDS, mapped, rebuilt, row_of
+from qddot.mechanism.link_classes import FIELDS, mapped, rebuilt, row_of
 
 DIGITS = 60
 STATES = 9

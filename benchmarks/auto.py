@@ -10,7 +10,7 @@ import warnings
 
 import qddot
 from benchmarks.cases import FILES
-from qddot.comparison import compare, measured
+from qddot.dynamics.compare import compare, measured
 
 ROBOTS = {  # file: on a free joint or not
     "ur_description/urdf/ur5_robot.urdf": False,

@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 
 import qddot
-from qddot.functions import FUNCTIONS
-from qddot.kernels import build
+from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.pipeline import build
 
 LENGTHS = (10, 30, 60, 100, 200, 300, 1000, 3000, 10_000)
 MOST_UNROLLED = 300

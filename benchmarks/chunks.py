@@ -10,11 +10,12 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot import functions
-from qddot.compiler import llvm, machine
-from qddot.compiler.fuse import fused
-from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.target import host
+from qddot.compiler.codegen.llvm import straight_line
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.targets.host import host
+from qddot.dynamics import catalogue
 
 LENGTHS = (250, 400, 1000, 10**9)
 CASES = (("panda7", "inverse_dynamics"), ("talos-fixed", "inverse_dynamics"), ("talos-floating", "forward_dynamics"))
@@ -22,13 +23,15 @@ STATES, ROUNDS = 4096, 11
 
 
 def kernel(program, names, inputs, output, length):
-    llvm.CHUNK = length
+    straight_line.CHUNK = length
     begin = time.perf_counter()
-    data = machine.compile_object(llvm.render(program, inputs, [output], host().lanes("float64"), "float64", host()))
+    data = llvm_compile.compile_object(
+        straight_line.render(program, inputs, [output], host().lanes("float64"), "float64", host())
+    )
     info = Info(
         "chunks", "", "unrolled", "float64", 8, {}, len(program.nodes()), len(data), time.perf_counter() - begin, False
     )
-    return Kernel(machine.Code(data), names, inputs, output, info, lambda: "")
+    return Kernel(llvm_compile.Code(data), names, inputs, output, info, lambda: "")
 
 
 def main() -> None:
@@ -40,7 +43,7 @@ def main() -> None:
         states = [robot.random_state(rng) for _ in range(64)]
         q, v = (np.resize(np.stack(x), (STATES, x[0].size)) for x in zip(*states, strict=True))
         method = robot.kernel(function).info.method
-        program = fused(functions.traced(model, function, method))
+        program = fused(catalogue.traced(model, function, method))
         shapes = [(model.nq,), (model.nv,), (model.nv,)]
         kernels = {n: kernel(program, ("q", "v", "x"), shapes, (model.nv,), n) for n in LENGTHS}
         out, times = np.empty((STATES, model.nv)), {n: [] for n in LENGTHS}

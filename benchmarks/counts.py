@@ -14,8 +14,9 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot import functions, regroup
-from qddot.compare_command import general_arm
+from qddot.cli.compare import general_arm
+from qddot.dynamics import catalogue
+from qddot.mechanism import simplify
 
 JOINTS = range(2, 9)
 CASES = ("ur5", "panda7", "solo12-floating", "g1-floating", "talos-fixed")
@@ -48,7 +49,7 @@ def arm(n, seed=0):
 
 def count(model, function, method):
     """Multiplications and additions."""
-    ops = functions.traced(model, function, method).count()
+    ops = catalogue.traced(model, function, method).count()
     return ops["mul"], ops["add"]
 
 
@@ -84,13 +85,13 @@ def print_counts():
 
 def print_shares():
     """Operations after each rewriting, in the formulation that `auto` takes in the end."""
-    ways = {"as is": lambda m: m, "regrouped": regroup.regrouped, "frames": regroup.reframed, "both": regroup.simplified}
+    ways = {"as is": lambda m: m, "regrouped": simplify.regrouped, "frames": simplify.reframed, "both": simplify.simplified}
     print(f"| robot, function | {' | '.join(ways)} |\n|{'---|' * (1 + len(ways))}")
     for name in CASES:
         model = case(name, 1).robot.model
         for function in FUNCTIONS:
-            method = functions.cheapest(model, function, "auto").method
-            programs = [functions.traced(rewrite(model), function, method, regroup=False) for rewrite in ways.values()]
+            method = catalogue.cheapest(model, function, "auto").method
+            programs = [catalogue.traced(rewrite(model), function, method, regroup=False) for rewrite in ways.values()]
             cells = ((x := p.count())["mul"] + x["add"] for p in programs)
             print(f"| {name} {function} | {' | '.join(map(str, cells))} |", flush=True)
     print()
@@ -104,7 +105,7 @@ def print_times():
         c = case(name, 64)
         arrays = {x: np.resize(getattr(c, x), (STATES, getattr(c, x).shape[1])) for x in ("q", "v", "a", "tau")}
         for function, judge in FUNCTIONS.items():
-            inputs = [arrays[x] for x in functions.FUNCTIONS[function].inputs]
+            inputs = [arrays[x] for x in catalogue.FUNCTIONS[function].inputs]
             kernels = [c.robot.kernel(function, regroup=x) for x in (False, True)]
             out, expected = kernels[1](*inputs), kernels[0](*inputs)
             assert np.max(np.abs(out - expected)) <= c.tolerance(judge) * np.max(np.abs(expected))

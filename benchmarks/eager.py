@@ -1,7 +1,7 @@
 """What the readable reference costs, before anything is compiled: `python -m benchmarks.eager`.
 
 Prints the time of one state and of a state in a batch of 1000, and what the same rotation and cross products cost as
-tuples of scalars (what `qddot.rotation` does) and as small NumPy arrays, interleaved, so that the choice can be seen.
+tuples of scalars (what `qddot.spatial.rotation` does) and as small NumPy arrays, interleaved.
 """
 
 import platform
@@ -12,7 +12,7 @@ import numpy as np
 
 import qddot
 from qddot.algorithms import articulated_body, composite_body, newton_euler
-from qddot.rotation import AxisRotation, Rotation, cross
+from qddot.spatial.rotation import AxisRotation, Rotation, cross
 
 ROUNDS = 7
 

@@ -13,8 +13,8 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot.compiler import machine
-from qddot.compiler.target import host
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.targets.host import host
 
 CASES = ("ur5", "panda7", "solo12-floating", "g1-fixed", "talos-fixed", "g1-floating", "talos-floating")
 STATES, FEW, ROUNDS = 4096, 32, 31
@@ -40,7 +40,7 @@ done:
 
 def streaming():
     """A function that fills an array with ones past the caches, its beginning and its end left out."""
-    code = machine.Code(machine.compile_object(_STREAM))
+    code = llvm_compile.Code(llvm_compile.compile_object(_STREAM))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(code.address)
 
     def fill(array, keep=code):

@@ -13,11 +13,11 @@ import numpy as np
 
 import qddot
 from benchmarks.counts import BOTH, INVERSE, JOINTS, TABLE_I, TABLE_II, arm
-from qddot import functions, kernels
-from qddot.algorithms import denoc, joint_frames, lin
-from qddot.compiler.expr import trace
-from qddot.compiler.program import straight_line
-from qddot.regroup import simplified
+from qddot.algorithms.papers import denoc, lin, lin_frames
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.program import straight_line
+from qddot.dynamics import catalogue, pipeline
+from qddot.mechanism.simplify import simplified
 
 # Lin's Fig. 3 as traced for docs/errata.md: H with R given, H and b with everything.
 ERRATA_H = (lambda n: 10.5 * n**2 + 38.5 * n - 82, lambda n: 6 * n**2 + 45 * n - 82)
@@ -38,7 +38,7 @@ T = 10.0  # seconds that a motion of Saha's examples takes
 
 def count(model, method, regroup, function="mass_matrix"):
     """Multiplications and additions of a function by one formulation."""
-    ops = functions.traced(model, function, method, regroup=regroup).count()
+    ops = catalogue.traced(model, function, method, regroup=regroup).count()
     return ops["mul"], ops["add"]
 
 
@@ -46,7 +46,7 @@ def count_both(model, similarity):
     """Of Lin's H and b in one program."""
 
     def run(q, v):
-        known = functions._with_traced_inertias(model, q[0].graph)
+        known = catalogue._with_traced_inertias(model, q[0].graph)
         return np.concatenate([np.ravel(x) for x in lin.inertia_and_bias(known, q, v, similarity)])
 
     graph, outputs, _ = trace(run, [model.nq, model.nv])
@@ -67,7 +67,7 @@ def _head(title, columns):
 
 
 def print_counts():
-    listed, planar = joint_frames.listed_similarity, joint_frames.planar_similarity
+    listed, planar = lin_frames.listed_similarity, lin_frames.planar_similarity
     print(_head("Lin: inertia matrix H", ["paper", "Fig. 3", "planar", "planar, regrouped"]))
     for n in JOINTS:
         m = arm(n)
@@ -113,7 +113,7 @@ def print_chains():
         times = []
         for n in LENGTHS:
             model, rng = qddot.chain(n).model, np.random.default_rng(0)
-            kernel = kernels.build(model, function, method="denoc", form="rolled")
+            kernel = pipeline.build(model, function, method="denoc", form="rolled")
             arrays = [rng.uniform(-0.1, 0.1, n) for _ in range(3)]
             times.append(min(_seconds(kernel, arrays) for _ in range(30)))
         print(_line(function, *(f"{t * 1e6:.0f}" for t in times)))

@@ -13,12 +13,13 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot.compiler import llvm, machine
-from qddot.compiler.expr import trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.program import straight_line
-from qddot.compiler.target import host
+from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.targets.host import host
 
 CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
 STATES, ROUNDS = 4096, 101
@@ -31,7 +32,7 @@ def reader(shape):
     lanes = host().lanes("float64")
     text = llvm.render(program, [shape], [(1,)], lanes, "float64", host())
     info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.nodes()), 0, 0.0, False)
-    return Kernel(machine.Code(machine.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: "")
+    return Kernel(llvm_compile.Code(llvm_compile.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: "")
 
 
 def main() -> None:

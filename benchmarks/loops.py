@@ -47,7 +47,7 @@ def two_arms() -> tuple[qddot.Robot, np.ndarray]:
     return b.robot(), q
 
 
-def describe(model: qddot.model.Model) -> tuple[str, list[int]]:
+def describe(model: qddot.mechanism.model.Model) -> tuple[str, list[int]]:
     """The model as `loops_bench.cpp` reads it, depth first, and the order of our freedoms in it."""
 
     def pose(T) -> list[float]:

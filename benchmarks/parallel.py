@@ -14,15 +14,17 @@ import tracemalloc
 import numpy as np
 
 import qddot
-from qddot import kernels
-from qddot.algorithms import articulated_body, augmented, operators, parallel
-from qddot.algorithms.contraction import schedule
-from qddot.compiler import llvm, machine
-from qddot.compiler.expr import trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.program import straight_line
-from qddot.compiler.target import host
+from qddot.algorithms import articulated_body
+from qddot.algorithms.papers import augmented, divide_and_conquer, operators
+from qddot.algorithms.papers.tree_contraction import schedule
+from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.targets.host import host
+from qddot.dynamics import pipeline
 from qddot.errors import NotRollableError
 
 LENGTHS = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -32,7 +34,7 @@ EAGER = {
     "operators": operators.forward_dynamics,
     "augmented": augmented.forward_dynamics,
     "constraint_forces": augmented.forward_dynamics_constraint_forces,
-    "divide_and_conquer": parallel.forward_dynamics,
+    "divide_and_conquer": divide_and_conquer.forward_dynamics,
 }
 ROLLED = ("articulated_body_classical", "operators", "augmented")
 
@@ -59,7 +61,7 @@ def contestants(n):
     out = {f"{name}, eager": lambda f=f: f(robot.model, q, v, tau) for name, f in EAGER.items()}
     for name in ROLLED:
         try:
-            kernel = kernels.build(robot.model, "forward_dynamics", name, form="rolled")
+            kernel = pipeline.build(robot.model, "forward_dynamics", name, form="rolled")
         except NotRollableError as error:
             print(f"{name} of {n} links is not rolled: {error}")
             continue
@@ -81,9 +83,13 @@ def compiled_join(lanes):
 
     def join(*vectors):
         x = [vector.reshape(1, *shape) for vector, shape in zip(vectors, shapes, strict=True)]
-        links, inner, outer = parallel.Links(*x[:5]), parallel.Element(*x[5:10]), parallel.Element(*x[10:])
-        felt, _ = parallel.behind(links, slice(None), outer, np.array([False]))
-        whole, _ = parallel.joined(inner, felt)
+        links, inner, outer = (
+            divide_and_conquer.Links(*x[:5]),
+            divide_and_conquer.Element(*x[5:10]),
+            divide_and_conquer.Element(*x[10:]),
+        )
+        felt, _ = divide_and_conquer.behind(links, slice(None), outer, np.array([False]))
+        whole, _ = divide_and_conquer.joined(inner, felt)
         return np.concatenate([np.ravel(y) for y in whole])
 
     sizes = [math.prod(s) for s in shapes]
@@ -92,7 +98,7 @@ def compiled_join(lanes):
     width = host().lanes("float64") if lanes is None else lanes
     inputs, output = [(n,) for n in sizes], (len(nodes),)
     rendered = llvm.render(program, inputs, [output], width, "float64", host())
-    code, count = machine.Code(machine.compile_object(rendered)), len(program.nodes())
+    code, count = llvm_compile.Code(llvm_compile.compile_object(rendered)), len(program.nodes())
     info = Info("join", "divide_and_conquer", "unrolled", "float64", width, program.count(), count, 0, 0.0, False)
     return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: "")
 

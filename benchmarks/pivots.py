@@ -1,8 +1,8 @@
 """What watching pivots costs a batch: `python -m benchmarks.pivots`.
 
-Kernels with floors under the pivots that can vanish (`qddot.pivots`) against the same kernels without, and the look at the
-result that `Robot` takes after each call: one thread, contestants interleaved, the ratio formed within each round. Robots
-whose links all have mass have no floors, and their kernels are the same. Close other programs before.
+Kernels with floors under the pivots that can vanish (`qddot.dynamics.pivots`) against the same kernels without, and the
+look at the result that `Robot` takes after each call: one thread, contestants interleaved, the ratio formed within each
+round. Robots whose links all have mass have no floors, and their kernels are the same. Close other programs before.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 import qddot
-from qddot import functions, kernels, pivots
-from qddot.compiler import stored
+from qddot.compiler.runtime import stored
+from qddot.dynamics import catalogue, pipeline, pivots
 from qddot.joints import Revolute, SphericalEuler, SphericalExponential
 
 STATES, ROUNDS = 4096, 101
@@ -59,7 +59,7 @@ def without_floors(model, name):
     watch, pivots.guarded = pivots.guarded, lambda model, numbers=None: model
     cache, stored.default_cache = stored.default_cache, _NoCache
     try:
-        return kernels.build(model, name, functions.cheapest(model, name, "auto").method)
+        return pipeline.build(model, name, catalogue.cheapest(model, name, "auto").method)
     finally:
         pivots.guarded, stored.default_cache = watch, cache
 
@@ -87,7 +87,7 @@ def main(arguments=None):
         q, v = (np.stack(x) for x in zip(*(robot.random_state(rng) for _ in range(options.states)), strict=True))
         known = {"q": q, "v": v, "tau": v[::-1].copy()}
         for name in FUNCTIONS:
-            inputs = [known[x] for x in functions.FUNCTIONS[name].inputs]
+            inputs = [known[x] for x in catalogue.FUNCTIONS[name].inputs]
             watched = robot.kernel(name)
             plain = without_floors(robot.model, name)
             out = watched(*inputs)

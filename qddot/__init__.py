@@ -1,8 +1,8 @@
 """qddot: a compiler for robot dynamics."""
 
 from qddot import joints
-from qddot.compiler.kernel import Kernel
-from qddot.compiler.threads import get_num_threads, set_num_threads
+from qddot.compiler.runtime.kernel import Kernel
+from qddot.compiler.runtime.threads import get_num_threads, set_num_threads
 from qddot.errors import (
     FileError,
     Finding,
@@ -14,10 +14,10 @@ from qddot.errors import (
     SingularMassMatrixError,
     UnknownNameError,
 )
-from qddot.loading import Builder, chain, from_dh, load, load_trajectory, random_tree
-from qddot.model import Model
-from qddot.parts import pose
+from qddot.mechanism.model import Model
+from qddot.mechanism.validation import pose
 from qddot.robot import Robot
+from qddot.robot.load import Builder, chain, from_dh, load, load_trajectory, random_tree
 from qddot.spatial import Transform
 
 __version__ = "0.1.0"

@@ -2,6 +2,6 @@
 
 import sys
 
-from qddot.cli import main
+from qddot.cli.main import main
 
 sys.exit(main())

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import InputError
 from qddot.joints import Free, Planar, Prismatic, Revolute, Spherical, Translational
-from qddot.model import Model
+from qddot.mechanism.model import Model
 
 Array = NDArray[np.float64]
 

@@ -13,9 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from qddot.text import printable
-
 _NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters, bidirectional marks and lone surrogates as escapes such as \\x1b.
+
+    A terminal then shows it and obeys none of it; the characters in `keep` stay, such as line feeds.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class QddotError(Exception):

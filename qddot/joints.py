@@ -19,10 +19,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.blocks import Motions, Vector
-from qddot.dual import Dual
 from qddot.errors import NotTraceableError
-from qddot.rotation import (
+from qddot.scalars import Scalar, arctan2, cos, sin, sqrt
+from qddot.spatial import Inertia, Motion, Product, Slide, Transform, exp, log, zero_inertia, zero_motion
+from qddot.spatial.dual import Dual
+from qddot.spatial.joint_blocks import Motions, Vector
+from qddot.spatial.rotation import (
     EYE,
     IDENTITY,
     ZERO,
@@ -52,9 +54,7 @@ from qddot.rotation import (
     sub,
     transpose,
 )
-from qddot.scalars import Scalar, arctan2, cos, sin, sqrt
-from qddot.spatial import Inertia, Motion, Product, Slide, Transform, exp, log, zero_inertia, zero_motion
-from qddot.tape import Tape, record
+from qddot.spatial.tape import Tape, record
 
 X, Y, Z = EYE
 _NOTHING = (ZERO, ZERO, ZERO)

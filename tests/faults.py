@@ -20,28 +20,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qddot.model import Model
+from qddot.mechanism.model import Model
 
 # Faults that change nothing that could be tested, by function and description, with the reason.
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
-        "qddot.algorithms.denoc.composite_masses",
+        "qddot.algorithms.papers.denoc.composite_masses",
         "carried[0] = zero_inertia(): value off",
     ): "what the world carries is summed and never read",
     (
-        "qddot.algorithms.joint_frames.joint_frames",
+        "qddot.algorithms.papers.lin_frames.joint_frames",
         "frames = JointFrames([Transform()], [0.0], [0.0], [zero_inertia()]): value off",
     ): "the entries of the world stand there for the count and are never read",
     (
-        "qddot.algorithms.constrained.multipliers_of_inverse",
+        "qddot.algorithms.constrained_dynamics.multipliers_of_inverse",
         "size = np.linalg.norm(A, axis=(-2, -1)): value off",
     ): "1 % of the size below which a singular value counts as rounding",
     (
-        "qddot.algorithms.constrained.null_space",
+        "qddot.algorithms.constrained_dynamics.null_space",
         "moved + usual * (np.eye(n) * ~left[..., None, :]): sign",
     ): "ones or minus ones on the diagonal for unknowns whose right side is zero, so that they are zero either way",
     (
-        "qddot.algorithms.parallel.forward_dynamics",
+        "qddot.algorithms.papers.divide_and_conquer.forward_dynamics",
         "return np.full(model.nv, np.nan): result off",
     ): "NaN and 1 % is NaN",
 }
@@ -133,7 +133,7 @@ class _Change(ast.NodeTransformer):
         self.generic_visit(node)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name in _OPPOSITE and self._hit(node, "sign"):
-            other = ast.parse(f"__import__('qddot.rotation', fromlist=['_']).{_OPPOSITE[name]}", mode="eval").body
+            other = ast.parse(f"__import__('qddot.spatial.rotation', fromlist=['_']).{_OPPOSITE[name]}", mode="eval").body
             return ast.copy_location(ast.Call(other, node.args, []), node)
         if name == "cross" and self._hit(node, "arguments exchanged"):
             return ast.copy_location(ast.Call(node.func, node.args[::-1], []), node)

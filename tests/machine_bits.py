@@ -11,8 +11,8 @@ import sys
 import numpy as np
 
 import qddot
-from qddot.compiler import machine
-from qddot.compiler.target import host
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.targets.host import host
 
 JOBS = [
     ("inverse_dynamics", "float64"),
@@ -64,7 +64,7 @@ def main():
     results = [computed(name) for name in sys.argv[1:]]
     bits = {name: x for own, _ in results for name, x in own.items()}
     target, cached = host(), sum(count for _, count in results)
-    facts = {"fma": target.fma, "lanes": target.lanes("float64"), "loader": machine.loader(), "cached": cached}
+    facts = {"fma": target.fma, "lanes": target.lanes("float64"), "loader": llvm_compile.loader(), "cached": cached}
     print(json.dumps({**facts, "bits": bits}))
 
 

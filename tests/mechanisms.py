@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
-from qddot.functions import FUNCTIONS
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.joints import KINDS
-from qddot.model import Frame, Model
+from qddot.mechanism.model import Frame, Model
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
-from qddot.rotation import AxisRotation, Rotation
 from qddot.spatial import Transform, constant_transform, inertia_seen
+from qddot.spatial.rotation import AxisRotation, Rotation
 
 MOVING = tuple(kind for kind in KINDS if kind != "fixed")
 

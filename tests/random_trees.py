@@ -30,9 +30,9 @@ import numpy as np
 
 import qddot
 from benchmarks.accuracy import in_scalars
-from qddot.compiler import interp
+from qddot.compiler.ir import interpreter
+from qddot.dynamics.catalogue import FUNCTIONS, cheapest
 from qddot.errors import SingularMassMatrixError
-from qddot.functions import FUNCTIONS, cheapest
 from qddot.joints import Own, SphericalEuler, SphericalExponential
 from qddot.robots.generators import random_tree
 
@@ -43,7 +43,7 @@ ROUNDINGS = 4  # ways to round the model and the state
 DIGITS = 50
 EPS = 2.0**-53
 REFUSED = (np.inf, np.inf, np.inf)  # in the place of results
-CONDITION = 1e5  # ten times what qddot.conditioning allows at the configurations that it looks at
+CONDITION = 1e5  # ten times what qddot.dynamics.conditioning allows at the configurations that it looks at
 
 
 # ---- robots --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def compiled(model, name, state, by_llvm):
         kernel = qddot.Robot(model).kernel(name, lanes=1)
         return kernel(*inputs(name, state)), kernel.info.method
     choice = cheapest(model, name, "auto")
-    found = interp.run(choice.line, np.concatenate(inputs(name, state)).tolist())
+    found = interpreter.run(choice.line, np.concatenate(inputs(name, state)).tolist())
     return np.array(found, dtype=float).reshape(FUNCTIONS[name].output(model)), choice.method
 
 

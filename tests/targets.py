@@ -9,10 +9,10 @@ import os
 import sys
 from contextlib import contextmanager
 
-from qddot.compiler import target
+from qddot.compiler.targets import host
 
 # the loader that this machine takes by itself
-OWN = "own" if sys.platform == "linux" and target.architecture() == target.X86 else "llvm"
+OWN = "own" if sys.platform == "linux" and host.architecture() == host.X86 else "llvm"
 
 # lanes of doubles (None: the machine's own), and who loads the code
 WAYS = [(None, OWN), (1, OWN), (2, "llvm"), (4, OWN), (None, "llvm")]
@@ -21,7 +21,7 @@ WAYS = [(None, OWN), (1, OWN), (2, "llvm"), (4, OWN), (None, "llvm")]
 @contextmanager
 def restricted(lanes, loader=None):
     """Kernels made inside have so many lanes, or the machine's own, and come into memory by this loader."""
-    before = {"native": target.native, "named": target.named}
+    before = {"native": host.native, "named": host.named}
     environment = os.environ.get("QDDOT_LOADER")
 
     def narrow(find):
@@ -29,13 +29,13 @@ def restricted(lanes, loader=None):
 
     try:
         for name, find in before.items():
-            setattr(target, name, find if lanes is None else narrow(find))
+            setattr(host, name, find if lanes is None else narrow(find))
         if loader is not None:
             os.environ["QDDOT_LOADER"] = loader
         yield
     finally:
         for name, find in before.items():
-            setattr(target, name, find)
+            setattr(host, name, find)
         if loader is not None:
             os.environ.pop("QDDOT_LOADER")
             if environment is not None:

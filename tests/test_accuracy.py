@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import accuracy
 from benchmarks.accuracy import DIGITS, arm, errors, in_scalars, run, single, states
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import QddotError
-from qddot.functions import FUNCTIONS
 
 MODELS = {"puma560": accuracy.robots()["puma560"], "stanford": accuracy.robots()["stanford"], "arm": arm(4, [1.0] * 4)}
 MODELS["quadruped"] = accuracy.robots()["quadruped"]

@@ -93,7 +93,7 @@ def test_runs_that_do_not_fit_into_memory(robot, tmp_path, monkeypatch):
     rollout = Rollout(robot, dt=1e-3)
     with pytest.raises(qddot.InputError, match=text):
         rollout.run(rollout.start(np.zeros((64, 2)), [0.0, 0.0]), 2**31)
-    monkeypatch.setattr("qddot.simulation.given.memory", lambda: 8 * 5 * 7)  # five states: t, q, v, tau
+    monkeypatch.setattr("qddot.simulation.arguments.memory", lambda: 8 * 5 * 7)  # five states: t, q, v, tau
     assert len(simulate(robot)) == 5
     with pytest.raises(qddot.InputError, match="memory"):
         simulate(robot, steps=5)

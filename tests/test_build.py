@@ -8,10 +8,10 @@ import pytest
 from tolerances import ROUNDING
 
 import qddot
-from qddot.build import Builder
 from qddot.errors import ModelError
 from qddot.joints import Fixed, Free, Own, Prismatic, Revolute, Spherical, SphericalEuler, Universal
-from qddot.parts import cos_sin, pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import cos_sin, pose
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Transform

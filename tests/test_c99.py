@@ -15,13 +15,16 @@ from mechanisms import MOVING, needs_of
 from test_kernels import compiled, hard_angles
 
 import qddot
-from qddot import export, functions, scalars
-from qddot.cli import main
-from qddot.compiler import c99, cc, interp
-from qddot.compiler.fuse import fused
-from qddot.compiler.target import X86, architecture, host
+from qddot import scalars
+from qddot.cli.main import main
+from qddot.compiler.codegen import c99
+from qddot.compiler.ir import interpreter
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.runtime import c_compiler
+from qddot.compiler.targets.host import X86, architecture, host
+from qddot.dynamics import catalogue, export
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError
-from qddot.functions import FUNCTIONS
 from qddot.robots.generators import random_tree
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -120,10 +123,10 @@ def test_the_librarys_sine_gives_the_interpreters_bits(fma, tmp_path):
     names = ("inverse_dynamics", "forward_dynamics")
     lib = library(tmp_path, [robot.export_c(name, name=name, fma=fma, sincos="libm", cc="").source for name in names])
     for name in names:
-        plain, *_ = functions.cheapest(robot.model, name, "auto")
+        plain, *_ = catalogue.cheapest(robot.model, name, "auto")
         program = fused(plain) if fma else plain
         for arrays in states(robot, name):
-            expected = interp.run(program, np.concatenate(arrays))
+            expected = interpreter.run(program, np.concatenate(arrays))
             assert call(lib, name, arrays, robot.nv, "float64").tolist() == expected
 
 
@@ -195,12 +198,12 @@ def test_random_arithmetic_has_the_interpreters_bits(tmp_path):
         for _ in range(3):
             x = rng.standard_normal(4)
             found = call(lib, f"f{k}", [x[:2], x[2:]], 5, "float64")
-            assert np.array_equal(found, interp.run(program, x), equal_nan=True)
+            assert np.array_equal(found, interpreter.run(program, x), equal_nan=True)
 
 
 def compiled_program(function):
-    from qddot.compiler.expr import trace
-    from qddot.compiler.program import straight_line
+    from qddot.compiler.ir.expr import trace
+    from qddot.compiler.ir.program import straight_line
 
     graph, nodes, _ = trace(lambda x, y: function([*x, *y]), [2, 2])
     return straight_line(graph, nodes, 4), graph
@@ -345,7 +348,7 @@ def test_lines_are_short_and_ascii(name):
 
 
 def test_fusing_keeps_the_sections():
-    plain, *_ = functions.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
+    plain, *_ = catalogue.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
     labels = [(symbol, link) for symbol, link, _ in plain.sections()]
     after = [(symbol, link) for symbol, link, _ in fused(plain).sections()]
     rest = iter(labels)
@@ -515,4 +518,4 @@ def test_a_file_is_never_half_written(tmp_path, monkeypatch):
 
 def test_stack_usage_files():
     text = "it.c:30:6:f\t544\tstatic\nit.c:12:13:f_sincos.part.0\t80\tstatic\n"
-    assert cc.read_stack_usage(text) == {"f_sincos.part.0": 80, "f": 544}
+    assert c_compiler.read_stack_usage(text) == {"f_sincos.part.0": 80, "f": 544}

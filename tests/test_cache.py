@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from qddot import cache_command
-from qddot.compiler import cache as module
-from qddot.compiler.cache import Cache, Entry, default_cache, default_folder
+from qddot.cli import cache as cache_command
+from qddot.compiler.runtime import cache as module
+from qddot.compiler.runtime.cache import Cache, Entry, default_cache, default_folder
 from qddot.errors import InputError, QddotWarning
 
 NAME = 8 + 4 + 64 + 8  # magic, version, key and length are before the name of the secret key
@@ -139,7 +139,7 @@ def test_importing_is_cheap():
     code = """
 import sys, qddot
 before = set(sys.modules)
-import qddot.compiler.cache
+import qddot.compiler.runtime.cache
 print(*(set(sys.modules) - before) & set(sys.argv[1:]))"""
     done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
@@ -153,7 +153,7 @@ for name in ("O_NOFOLLOW", "O_NONBLOCK", "geteuid", "getuid", "fork"):
     delattr(os, name) if hasattr(os, name) else None
 sys.modules["fcntl"] = None
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 cache = Cache(Path(sys.argv[1]))
 os.mkdir(sys.argv[1])
 os.chmod(sys.argv[1], 0o777)
@@ -279,7 +279,7 @@ def test_a_fifo_keeps_nobody_waiting(cache):
     code = f"""
 import sys
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 assert Cache(Path(sys.argv[1])).get("{KEY}") is None"""
     arguments = [sys.executable, "-c", code, str(cache.folder)]
     done = subprocess.run(arguments, check=True, timeout=30, capture_output=True, text=True)
@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_in_the_middle(cache):
     code = """
 import os, resource, sys, warnings
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 cache = Cache(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 with warnings.catch_warnings(record=True) as caught:
@@ -446,7 +446,7 @@ def test_a_folder_that_is_really_read_only_or_really_foreign():
     code = """
 import os, sys, warnings
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 root = Path(sys.argv[1])
 mine, foreign = root / "mine", root / "foreign"
 if os.geteuid() == 0:
@@ -578,7 +578,7 @@ def test_what_dead_writers_left_is_swept(cache):
 WORKER = """
 import hashlib, sys, warnings
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 warnings.simplefilter("error")
 folder, worker, limit, rounds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 cache = Cache(folder, limit)
@@ -702,7 +702,7 @@ def test_a_forked_child_goes_on(cache):
     code = """
 import os, sys, threading
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 cache, stop = Cache(Path(sys.argv[1])), threading.Event()
 def busy():
     while not stop.is_set():
@@ -725,7 +725,7 @@ def test_a_writer_killed_before_the_last_step(cache):
     code = """
 import os, sys, time
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 def stuck(*_):
     print("stuck", flush=True)
     time.sleep(600)
@@ -750,7 +750,7 @@ def test_a_writer_killed_anywhere(cache, milliseconds):
     code = """
 import sys
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 cache = Cache(Path(sys.argv[1]))
 print("writing", flush=True)
 while True:

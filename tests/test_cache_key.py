@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import cache_command, cli
-from qddot.compiler import cache as cache_module
-from qddot.compiler import cache_key, stored
-from qddot.compiler.cache import Cache
+from qddot.cli import cache as cache_command
+from qddot.cli.main import main
+from qddot.compiler.runtime import cache as cache_module
+from qddot.compiler.runtime import cache_key, stored
+from qddot.compiler.runtime.cache import Cache
 from qddot.errors import QddotWarning
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX")
@@ -186,7 +187,7 @@ def test_a_home_that_cannot_be_written(tmp_path):
     code = """
 import os, sys, warnings
 from pathlib import Path
-from qddot.compiler.cache import Cache
+from qddot.compiler.runtime.cache import Cache
 root = Path(sys.argv[1])
 if os.geteuid() == 0:
     os.setgid(65534)
@@ -259,7 +260,7 @@ def in_forks(code: str, folder: Path) -> None:
     head = """
 import os, signal, sys, time
 from pathlib import Path
-from qddot.compiler import cache_key
+from qddot.compiler.runtime import cache_key
 folder = Path(sys.argv[1])
 file = folder / "a" / "b" / "cache.key"
 """
@@ -420,7 +421,7 @@ def test_the_command_says_what_is_wrong_with_the_key(own_cache, capsys):
     own_cache.put(KEY, DATA)
     own_cache.key_file.write_bytes(b"")
     cache_key._known.clear()
-    assert cli.main(["cache"]) == 1
+    assert main.main(["cache"]) == 1
     text = capsys.readouterr().out
     assert "0 bytes instead of 32" in text
     assert cache_command.ADVICE in text

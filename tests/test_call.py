@@ -12,9 +12,9 @@ from mechanisms import State
 from test_kernels import robot_of
 
 import qddot
-from qddot import kernels
-from qddot.compiler.call import MOST
-from qddot.functions import FUNCTIONS
+from qddot.compiler.codegen.abi.fastcall import MOST
+from qddot.dynamics import pipeline
+from qddot.dynamics.catalogue import FUNCTIONS
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_it_stays_callable_when_only_it_is_kept(way):
 
 
 def test_a_kernel_goes_with_its_last_reference_and_its_call_stays(way):
-    kernel = kernels.build(qddot.load("scara").model, "mass_matrix")
+    kernel = pipeline.build(qddot.load("scara").model, "mass_matrix")
     call, gone = kernel.__call__, weakref.ref(kernel)
     del kernel
     assert gone() is None

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import count_command, demo, functions, robots
-from qddot.cli import main
+from qddot import robots
+from qddot.cli import count, demo
+from qddot.cli.main import main
+from qddot.dynamics import catalogue
 
 GOOD = """<robot name="two"><link name="base"/>
 <link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="1.25"/>
@@ -141,7 +143,7 @@ def test_count(capsys):
     assert main(["count", "double_pendulum"]) == 0
     out = capsys.readouterr().out
     assert "double_pendulum: 2 moving links, nv = 2" in out
-    for function in count_command.DEFAULT:
+    for function in count.DEFAULT:
         own = re.split(r"\n(?:  \w|\*)", out.split(f"\n  {function} ")[1])[0]  # up to the next function, or the note
         assert own.count("*") == 1, function  # auto takes one of them
     for method in ("constraint_forces", "cyclic_reduction"):
@@ -151,13 +153,13 @@ def test_count(capsys):
 def test_count_as_json(capsys):
     assert main(["count", "--json", "scara", "--function", "mass_matrix", "--function", "forward_dynamics"]) == 0
     report = json.loads(capsys.readouterr().out)
-    names = [(f, m) for f in ("mass_matrix", "forward_dynamics") for m in functions.FUNCTIONS[f].methods]
+    names = [(f, m) for f in ("mass_matrix", "forward_dynamics") for m in catalogue.FUNCTIONS[f].methods]
     assert [(r["function"], r["method"]) for r in report["rows"]] == names
     model = qddot.load("scara").model
     for row in report["rows"]:
-        assert row["original"] == functions.traced(model, row["function"], row["method"], regroup=False).count()
-        assert row["regrouped"] == functions.cheapest(model, row["function"], row["method"]).program.count()
-        taken = functions.cheapest(model, row["function"], "auto").method
+        assert row["original"] == catalogue.traced(model, row["function"], row["method"], regroup=False).count()
+        assert row["regrouped"] == catalogue.cheapest(model, row["function"], row["method"]).program.count()
+        taken = catalogue.cheapest(model, row["function"], "auto").method
         assert row["auto"] == (row["method"] == taken)
 
 
@@ -202,7 +204,7 @@ def test_count_without_mass_or_freedom(urdf, capsys):
 
 
 def test_counting_needs_no_llvm():
-    code = "import sys; from qddot.cli import main; main(['count', 'pendulum']); assert 'llvmlite' not in sys.modules"
+    code = "import sys; from qddot.cli.main import main; main(['count', 'pendulum']); assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import comparison
-from qddot.cli import main
-from qddot.compare_command import general_arm
-from qddot.compiler.expr import trace
-from qddot.compiler.program import AT_HAND, straight_line
+from qddot.cli.compare import general_arm
+from qddot.cli.main import main
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.program import AT_HAND, straight_line
+from qddot.dynamics import compare
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import InputError
-from qddot.functions import FUNCTIONS
 
 
 def test_every_formulation_is_there_and_auto_is_the_least():
-    rows = comparison.compare(qddot.load("scara"), "forward_dynamics")
+    rows = compare.compare(qddot.load("scara"), "forward_dynamics")
     assert [r.method for r in rows] == list(FUNCTIONS["forward_dynamics"].methods)
     taken = [r for r in rows if r.auto]
     assert len(taken) == 1
@@ -45,13 +45,13 @@ def test_values_that_come_from_memory_cost_more():
 
 
 def test_a_formulation_that_is_not_for_this_robot_says_so():
-    rows = {r.method: r for r in comparison.compare(qddot.load("quadruped"), "mass_matrix")}
+    rows = {r.method: r for r in compare.compare(qddot.load("quadruped"), "mass_matrix")}
     assert "free" in rows["renaud"].refused
     assert rows["composite_body"].refused == ""
 
 
 def test_measured_ones_have_times():
-    rows = comparison.compare(qddot.load("double_pendulum"), "mass_matrix", measure=True, most=2.0)
+    rows = compare.compare(qddot.load("double_pendulum"), "mass_matrix", measure=True, most=2.0)
     least = min(r.instructions for r in rows if not r.refused)
     assert {r.method for r in rows if r.nanoseconds} == {r.method for r in rows if 0 < r.instructions <= 2.0 * least}
     assert all(r.nanoseconds is None or r.nanoseconds > 0 for r in rows)
@@ -68,7 +68,7 @@ def test_kernels_say_why():
 def test_articulated_bodies_win_from_ten_joints_on():
     """Featherstone & Orin 2000 have the crossover at nine or ten; docs/choice.md has the figures."""
     for n, winner in ((8, "composite_body_factored"), (12, "articulated_body_classical")):
-        rows = {r.method: r.operations for r in comparison.compare(general_arm(n), "forward_dynamics")}
+        rows = {r.method: r.operations for r in compare.compare(general_arm(n), "forward_dynamics")}
         assert min(("composite_body_factored", "articulated_body_classical"), key=rows.get) == winner
 
 
@@ -103,4 +103,4 @@ def test_wrong_use(words, said, capsys):
 
 def test_unknown_functions_are_named():
     with pytest.raises((InputError, qddot.UnknownNameError), match="mass_matrix"):
-        comparison.compare(qddot.load("puma560"), "mass_matrx")
+        compare.compare(qddot.load("puma560"), "mass_matrx")

@@ -11,12 +11,12 @@ from test_loops import COUNTS, MECHANISMS, closed_states, motion
 from test_loops import random_joint as joint_of
 
 import qddot
-from qddot.algorithms import composite_body, constrained, constrained_hybrid, hybrid, loops
+from qddot.algorithms import composite_body, constrained_dynamics, constrained_hybrid, hybrid, loop_constraints
 from qddot.algorithms.kinematics import link_poses
-from qddot.blocks import Vector
 from qddot.joints import KINDS, Fixed, Revolute
-from qddot.model import Loop
+from qddot.mechanism.model import Loop
 from qddot.spatial import Transform, constant_transform
+from qddot.spatial.joint_blocks import Vector
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 # Two ways through M_vv and A_v M_vv⁻¹A_vᵀ, of condition 4e3 at most in the configurations tried; as in test_loops.
@@ -60,7 +60,7 @@ def test_multipliers_of_dense_matrices(repeated):
     expected[v] = np.linalg.solve(whole, np.concatenate([M_vv @ free[v], -drift - A[:, chosen] @ free[chosen]]))[:5]
     if repeated:
         A, drift = np.vstack([A, A[0]]), np.append(drift, drift[0])
-    close(constrained.hybrid_accelerations(M, free, A, drift, chosen), expected)
+    close(constrained_dynamics.hybrid_accelerations(M, free, A, drift, chosen), expected)
 
 
 def check(robot, dense, q, v, a, u, *forces):
@@ -184,7 +184,7 @@ def test_one_full_call_and_reduced_calls(monkeypatch):
     monkeypatch.setattr(constrained_hybrid, "_reduced", reduced)
     rows = robot._closure.rows
     constrained_hybrid.constrained_hybrid_dynamics(robot.model, q[0], v[0], a[0], a[0], prescribed=[0], rows=rows)
-    assert len(rows) == robot.nv - COUNTS["fivebar_weld"][1] < loops.count(robot.model)
+    assert len(rows) == robot.nv - COUNTS["fivebar_weld"][1] < loop_constraints.count(robot.model)
     assert calls == ["full", *(["reduced"] * (len(rows) + 1))]
 
 

@@ -15,9 +15,9 @@ from qddot import conventions, joints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
-from qddot.build import Builder
 from qddot.errors import InputError
 from qddot.formats import mjcf
+from qddot.mechanism.builder import Builder
 from qddot.spatial import Transform
 
 ROUNDING = 1e-12  # relative: some hundred products of numbers of size 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot.algorithms import constrained
-from qddot.couplings import Coupling
+from qddot.algorithms import constrained_dynamics
 from qddot.joints import Prismatic, Revolute, Universal
+from qddot.mechanism.couplings import Coupling
 
 BODY = np.diag([0.1, 0.12, 0.14])
 
@@ -80,7 +80,7 @@ def test_couplings_are_saved_compared_and_exported(tmp_path):
     assert len({robot.model.digest, *(r.model.digest for r in others)}) == 4
     q, _ = robot.close_loops(np.array([0.1, 0.2, 0.3, 0.4]))
     v, tau = robot.project_velocity(q, np.ones(4)), np.ones(4)
-    eager = constrained.direct(robot.model, q, v, tau, rows=(0,))[:4]
+    eager = constrained_dynamics.direct(robot.model, q, v, tau, rows=(0,))[:4]
     assert np.allclose(again.forward_dynamics(q, v, tau), eager, rtol=1e-12)
     run = robot.simulate(q, v, dt=1e-2, steps=5)
     run.save(tmp_path / "run")

@@ -9,15 +9,16 @@ from test_formulations import is_branched
 from tolerances import solve
 
 import qddot
-from qddot import functions, kernels
-from qddot.algorithms import articulated_body, augmented, cyclic_reduction, parallel
-from qddot.algorithms.cyclic_reduction import Tridiagonal
-from qddot.blocks import as_forces
-from qddot.compiler import interp
+from qddot.algorithms import articulated_body
+from qddot.algorithms.papers import augmented, cyclic_reduction, divide_and_conquer
+from qddot.algorithms.papers.cyclic_reduction import Tridiagonal
+from qddot.compiler.ir import interpreter
+from qddot.dynamics import catalogue, pipeline
 from qddot.errors import FormulationError
 from qddot.joints import Free, Revolute
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
+from qddot.spatial.joint_blocks import as_forces
 
 # (28) divides by single inertias, whose condition with that of TᵀI⁻¹T comes on top of M's: seen are 1e-11 at most.
 ROOM = 100
@@ -113,7 +114,7 @@ def test_steps_grow_with_the_logarithm(monkeypatch, n):
     cyclic_reduction.forward_dynamics(robot.model, q, v, v)
     levels = int(math.log2(n))
     assert calls == ["take_out"] * levels + ["put_back"] * levels
-    assert len(parallel.fixed_of(robot.model, q, v).plan.steps) <= math.ceil(math.log2(n)) + 1
+    assert len(divide_and_conquer.fixed_of(robot.model, q, v).plan.steps) <= math.ceil(math.log2(n)) + 1
 
 
 def tridiagonal(n, w, seed):
@@ -152,8 +153,8 @@ def test_the_matrix_is_that_of_constraint_forces():
     robot = random_chain(6, ("revolute", "universal", "prismatic"), 3)
     model = robot.model
     q, v = robot.random_state(0)
-    fixed = parallel.fixed_of(model, q, v)
-    links, _ = parallel.prepared(model, fixed, q, v, v, None)
+    fixed = divide_and_conquer.fixed_of(model, q, v)
+    links, _ = divide_and_conquer.prepared(model, fixed, q, v, v, None)
     basis, places = cyclic_reduction.constraints(model, fixed, links, q), cyclic_reduction._places(model)
     inverses = np.concatenate([np.zeros((1, 6, 6)), np.linalg.inv(fixed.inertia[1:])])
     system = cyclic_reduction._meeting(places, links.X, links.c, basis, inverses, np.zeros((7, 6)))
@@ -180,8 +181,8 @@ def test_batches_complex_steps_and_traces():
     batch = cyclic_reduction.forward_dynamics(robot.model, q, v, a, f)
     for k in range(3):
         assert np.array_equal(batch[k], cyclic_reduction.forward_dynamics(robot.model, q[k], v[k], a[k], f[k]))
-    program = functions.traced(robot.model, "forward_dynamics_with_forces", "cyclic_reduction")
-    traced = interp.run(program, np.concatenate([q[0], v[0], a[0], f[0].ravel()]))
+    program = catalogue.traced(robot.model, "forward_dynamics_with_forces", "cyclic_reduction")
+    traced = interpreter.run(program, np.concatenate([q[0], v[0], a[0], f[0].ravel()]))
     np.testing.assert_allclose(traced, batch[0], atol=1e-9 * np.max(np.abs(batch[0])))
     step = cyclic_reduction.forward_dynamics(robot.model, q[0], v[0], a[0] + 1e-20j * v[0]).imag / 1e-20
     np.testing.assert_allclose(step, np.linalg.solve(robot.mass_matrix(q[0]), v[0]), rtol=1e-8, atol=1e-8)
@@ -190,7 +191,7 @@ def test_batches_complex_steps_and_traces():
 def test_compiled():
     robot = qddot.chain(4, rng=2)
     s = State(robot)
-    kernel = kernels.build(robot.model, "forward_dynamics", method="cyclic_reduction")
+    kernel = pipeline.build(robot.model, "forward_dynamics", method="cyclic_reduction")
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a)
     np.testing.assert_allclose(kernel(s.q, s.v, s.a), expected, atol=1e-10 * np.max(np.abs(expected)))
     assert kernel.info.method == "cyclic_reduction"
@@ -206,7 +207,7 @@ def test_what_it_is_not_for():
     with pytest.raises(
         FormulationError, match=r"link .* has no mass .* 'cyclic_reduction' divides by it; take 'augmented'"
     ):
-        functions.traced(qddot.load("puma560").model, "forward_dynamics", "cyclic_reduction")
+        catalogue.traced(qddot.load("puma560").model, "forward_dynamics", "cyclic_reduction")
 
 
 @pytest.mark.slow

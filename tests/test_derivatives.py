@@ -11,9 +11,17 @@ from test_pinocchio import Case
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
-from qddot import conventions, functions
-from qddot.algorithms import articulated_body, changes, derivatives, differentiated, newton_euler, table_derivatives
-from qddot.parameters import inertia_of
+from qddot import conventions
+from qddot.algorithms import (
+    articulated_body,
+    derivatives,
+    dual_derivatives,
+    newton_euler,
+    perturbation,
+    recursive_derivatives,
+)
+from qddot.dynamics import catalogue
+from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
@@ -73,10 +81,10 @@ def test_dual_numbers_give_the_same_matrices(robot):
     """The differentiator: the recursions themselves on dual numbers."""
     s = State(robot)
     args = s.model, s.q, s.v, s.a
-    expected = differentiated.inverse_dynamics_derivatives(*args)
+    expected = dual_derivatives.inverse_dynamics_derivatives(*args)
     for x, y in zip(robot.inverse_dynamics_derivatives(*args[1:]), expected, strict=True):
         close(x, y)
-    expected = differentiated.forward_dynamics_derivatives(*args)
+    expected = dual_derivatives.forward_dynamics_derivatives(*args)
     for x, y in zip(robot.forward_dynamics_derivatives(*args[1:]), expected, strict=True):
         close(x, y, through_the_inverse(s))
 
@@ -123,7 +131,7 @@ def test_the_closed_form_counts_least():
     """`auto` takes it; Kim's recursion for each column does two to three times as much."""
     model = qddot.load("puma560").model
     for name in ("inverse_dynamics_derivatives", "forward_dynamics_derivatives"):
-        closed, *others = (len(functions.traced(model, name, m).nodes()) for m in functions.FUNCTIONS[name].methods)
+        closed, *others = (len(catalogue.traced(model, name, m).nodes()) for m in catalogue.FUNCTIONS[name].methods)
         assert closed < 0.8 * min(others)
 
 
@@ -225,8 +233,8 @@ def test_the_regressor(robot):
     close(Y @ pi, newton_euler.rigid_body_forces(bare, s.q, s.v, s.a))
     slopes = robot.forward_dynamics_inertia_derivatives(s.q, s.v, s.a)
     for k in (0, 3, 9):
-        change = changes.by_inertia(s.model, s.model.n_links, inertia_of(np.eye(10)[k].tolist()))
-        expected = table_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.a, change)
+        change = perturbation.by_inertia(s.model, s.model.n_links, inertia_of(np.eye(10)[k].tolist()))
+        expected = recursive_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.a, change)
         close(slopes[:, 10 * (s.model.n_links - 1) + k], expected, through_the_inverse(s))
 
 
@@ -238,10 +246,10 @@ def test_the_regressor(robot):
 def test_tables_5_and_6_give_the_same_matrices(robot):
     s = State(robot)
     args = s.model, s.q, s.v, s.a
-    by_table = table_derivatives.inverse_dynamics_derivatives(*args)
+    by_table = recursive_derivatives.inverse_dynamics_derivatives(*args)
     for x, y in zip(robot.inverse_dynamics_derivatives(*args[1:]), by_table, strict=True):
         close(x, y)
-    by_table = table_derivatives.forward_dynamics_derivatives(*args)
+    by_table = recursive_derivatives.forward_dynamics_derivatives(*args)
     for x, y in zip(robot.forward_dynamics_derivatives(*args[1:]), by_table, strict=True):
         close(x, y, through_the_inverse(s))
 
@@ -250,9 +258,9 @@ def check_change(s: State, change, changed) -> None:
     """Table 5 and Table 6 against complex steps of a model with p moved by `changed(step)`."""
     model = changed(1j * STEP)
     expected = newton_euler.inverse_dynamics(model, s.q, s.v, s.a).imag / STEP
-    close(table_derivatives.inverse_dynamics_derivative(s.model, s.q, s.v, s.a, change), expected)
+    close(recursive_derivatives.inverse_dynamics_derivative(s.model, s.q, s.v, s.a, change), expected)
     expected = articulated_body.forward_dynamics(model, s.q, s.v, s.a).imag / STEP
-    found = table_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.a, change)
+    found = recursive_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.a, change)
     close(found, expected, through_the_inverse(s))
 
 
@@ -269,7 +277,7 @@ def test_by_an_inertial_parameter(robot):
                 inertia[i] = inertia[i] + inertia_of((step * ten).tolist())
                 return dataclasses.replace(s.model, inertia=tuple(inertia))
 
-            check_change(s, changes.by_inertia(s.model, i, inertia_of(ten.tolist())), heavier)
+            check_change(s, perturbation.by_inertia(s.model, i, inertia_of(ten.tolist())), heavier)
 
 
 @SETTINGS
@@ -286,7 +294,7 @@ def test_by_a_placement(robot):
                 placement[i] = placement[i] @ exp(Motion(*(tuple(step * x for x in part) for part in X)))
                 return dataclasses.replace(s.model, placement=tuple(placement))
 
-            check_change(s, changes.by_placement(s.model, s.q, i, X), moved)
+            check_change(s, perturbation.by_placement(s.model, s.q, i, X), moved)
 
 
 @SETTINGS
@@ -300,4 +308,4 @@ def test_by_gravity(robot):
                 s.model, gravity=tuple(x + step * y for x, y in zip(s.model.gravity, g, strict=True))
             )
 
-        check_change(s, changes.by_gravity(s.model, g), heavier)
+        check_change(s, perturbation.by_gravity(s.model, g), heavier)

@@ -13,8 +13,8 @@ import time
 import pytest
 
 import qddot
-from qddot.compiler import elf
-from qddot.compiler.target import X86, architecture
+from qddot.compiler.runtime import loader
+from qddot.compiler.targets.host import X86, architecture
 from qddot.errors import ObjectError, QddotError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or architecture() != X86, reason="other systems take LLVM's loader")
@@ -27,14 +27,14 @@ TABLE_AT, COUNT_AT = 0x28, 0x3C
 @pytest.fixture(scope="module")
 def data() -> bytes:
     """The object code of a kernel that has everything: constants, calls, several sections."""
-    found, real = [], elf.Image.__init__
+    found, real = [], loader.Image.__init__
 
     def watched(self, data):
         found.append(bytes(data))
         real(self, data)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elf.Image, "__init__", watched)
+        patch.setattr(loader.Image, "__init__", watched)
         qddot.load("scara").kernel("inverse_dynamics")
     return found[0]
 
@@ -85,7 +85,7 @@ class Object:
 
 
 def test_the_object_itself_is_loaded(data):
-    assert {"loop", "call"} <= set(elf.Image(data).functions)
+    assert {"loop", "call"} <= set(loader.Image(data).functions)
 
 
 BITS, CODE = (1, 2), (1, 6)
@@ -169,7 +169,7 @@ def _zeros(o: Object, size: int) -> bytes:
 @pytest.mark.parametrize(("broken", "says"), CASES.values(), ids=CASES)
 def test_a_broken_object_is_refused_with_the_reason(data, broken, says):
     with pytest.raises(ObjectError, match=says) as caught:
-        elf.Image(bytes(broken(Object(data))))
+        loader.Image(bytes(broken(Object(data))))
     assert isinstance(caught.value, QddotError)
 
 
@@ -238,7 +238,7 @@ def mutated(good: bytes, random_numbers: random.Random) -> bytes:
 CHILD = """
 import faulthandler, resource, struct, sys
 faulthandler.enable()
-from qddot.compiler.elf import MOST_BYTES, Image
+from qddot.compiler.runtime.loader import MOST_BYTES, Image
 from qddot.errors import ObjectError
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 loaded = refused = number = 0
@@ -291,6 +291,6 @@ def test_loading_is_quick(data):
     seconds = []
     for _ in range(10):
         begin = time.perf_counter()
-        elf.Image(data)
+        loader.Image(data)
         seconds.append(time.perf_counter() - begin)
     assert min(seconds) < 5e-3  # the least of many, since the machine is shared; a cached kernel has 10 ms for all of it

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import export, text
-from qddot.cli import main
-from qddot.errors import Finding, ModelError
+from qddot.cli.main import main
+from qddot.dynamics import export
+from qddot.errors import Finding, ModelError, printable
+from qddot.viewer.app import markdown
 
 SCRIPT = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 ATTACKS = {
@@ -103,7 +104,7 @@ def test_figures(kinds, tmp_path):
     names = [ATTACKS[kind] for kind in kinds]
     figure = run(names).plot("q", path=tmp_path / "run.svg")
     (legend,) = (axis.get_legend() for axis in figure.axes)
-    assert [entry.get_text() for entry in legend.get_texts()] == [text.printable(name) for name in names]
+    assert [entry.get_text() for entry in legend.get_texts()] == [printable(name) for name in names]
     assert SCRIPT not in (tmp_path / "run.svg").read_text()
 
 
@@ -137,9 +138,9 @@ def written(path, name, mesh):
 
 def test_markdown_shows_text_as_itself():
     for attack in ATTACKS.values():
-        shown = text.markdown(attack)
+        shown = markdown(attack)
         assert re.fullmatch(r"([A-Za-z0-9 ]|&#\d+;)*", shown)
-        assert html.unescape(shown) == text.printable(attack)
+        assert html.unescape(shown) == printable(attack)
 
 
 @pytest.mark.parametrize("mesh", [SCRIPT, f"package://{SCRIPT}/part.stl", f"http://{SCRIPT}", f"broken{SCRIPT[:20]}.stl"])

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from mechanisms import MOVING
 
 import qddot
-from qddot import functions, scalars
+from qddot import scalars
 from qddot.algorithms import newton_euler
-from qddot.compiler import differentiate, interp, rolled
-from qddot.compiler.expr import Graph, trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.ops import OPS
-from qddot.compiler.ops import fused as exact_fma
-from qddot.compiler.program import straight_line
-from qddot.compiler.rolled import Climb, Columns, Place, Rolled, Segment, Sweep
-from qddot.compiler.rules import RULES
+from qddot.compiler.ir import differentiate, interpreter, loop_program
+from qddot.compiler.ir.expr import Graph, trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.loop_program import Climb, Columns, Place, Rolled, Segment, Sweep
+from qddot.compiler.ir.ops import OPS
+from qddot.compiler.ir.ops import fused as exact_fma
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.ir.rules import RULES
+from qddot.dynamics import catalogue
 from qddot.robots.generators import random_tree
 
 NUMBERS = st.floats(-10.0, 10.0).filter(lambda x: abs(x) > 1e-3)
@@ -99,7 +100,7 @@ def test_counts_do_not_depend_on_the_last_bits_of_parameters():
             for _ in range(6)
         ]
         model = qddot.from_dh(rows).model
-        return [functions.traced(model, f, "auto").count() for f in ("inverse_dynamics", "mass_matrix", "forward_dynamics")]
+        return [catalogue.traced(model, f, "auto").count() for f in ("inverse_dynamics", "mass_matrix", "forward_dynamics")]
 
     counts = [count(seed) for seed in range(5)]
     assert all(c == counts[0] for c in counts)
@@ -128,10 +129,10 @@ def test_the_interpreter_computes_what_python_computes(x, y, z):
     graph, outputs, _ = trace(lambda v: expression(*v), [3])
     program = straight_line(graph, outputs, 3)
     expected = expression(x, y, z).astype(float)
-    assert interp.run(program, [x, y, z]) == pytest.approx(
+    assert interpreter.run(program, [x, y, z]) == pytest.approx(
         expected, rel=1e-12, abs=1e-12
     )  # terms may come in another order
-    assert interp.run(fused(program), [x, y, z]) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert interpreter.run(fused(program), [x, y, z]) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
 def test_fusing_takes_products_into_sums():
@@ -154,7 +155,7 @@ def test_signs_are_turned_where_the_number_is_computed():
     # the signs of y0 and y2 and their products are in the fused operations, in the order in which the y are computed
     assert [turned.graph.ops[n] for n in turned.nodes()] == ["fnms", "fma", "fnms", "sub", "neg", "mul", "neg"]
     x = [0.3, -1.7, 2.9]
-    assert interp.run(turned, x) == pytest.approx(interp.run(program, x), rel=1e-15)
+    assert interpreter.run(turned, x) == pytest.approx(interpreter.run(program, x), rel=1e-15)
 
 
 def segment(function, sources, targets):
@@ -183,8 +184,8 @@ def test_loops_loads_and_stores():
         constants=[(), (1.0,), (2.0,), (3.0,)],
         steps=(zero, Sweep(False, (term,))),
     )
-    assert rolled.run(program, [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
-    assert rolled.run(rolled.fused(program), [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
+    assert loop_program.run(program, [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
+    assert loop_program.run(loop_program.fused(program), [0.5, 1.0, 2.0]) == [0.5, 2.5, 8.5]
     assert program.count()["mul"] == 3
 
 
@@ -210,12 +211,12 @@ def test_climbs_and_columns():
         steps=(Climb([1, 2, 3], [0, 0, 0], [0, 1, 2], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
         clears=True,
     )
-    found = np.reshape(rolled.run(rolled.fused(program), []), (2, 4, 4))
+    found = np.reshape(loop_program.run(loop_program.fused(program), []), (2, 4, 4))
     assert found[0, :3, 1:].tolist() == [[2.0, 0.0, 0.0], [6.0, 3.0, 0.0], [10.0, 0.0, 5.0]]
     assert found[1, :3, 1:].tolist() == np.eye(3).tolist()
     assert program.count()["mul"] == 2
     climb = replace(program.steps[0], columns=[0, 1, 1])  # the last two share one, which is then added up
-    shared = np.reshape(rolled.run(replace(program, steps=(climb,), adds=True), []), (2, 4, 4))
+    shared = np.reshape(loop_program.run(replace(program, steps=(climb,), adds=True), []), (2, 4, 4))
     assert shared[0, :3, 1:].tolist() == [[2.0, 0.0, 0.0], [6.0 + 10.0, 3.0, 5.0], [0.0, 0.0, 0.0]]
 
 
@@ -245,17 +246,17 @@ def test_derivatives_of_inverse_dynamics(kind):
     rows = differentiate.forward(graph, outputs, list(wanted))
     flat = [n for row in rows for n in row]
     inputs = np.concatenate([q, v, a])
-    jacobian = np.array(interp.run(straight_line(graph, flat, sum(sizes)), inputs)).reshape(model.nv, model.nv)
+    jacobian = np.array(interpreter.run(straight_line(graph, flat, sum(sizes)), inputs)).reshape(model.nv, model.nv)
     step = [newton_euler.inverse_dynamics(model, q, v + 1e-20j * e, a).imag / 1e-20 for e in np.eye(model.nv)]
     assert np.allclose(jacobian, np.array(step).T, rtol=1e-10, atol=1e-10)
     gradient = differentiate.reverse(graph, outputs[0], sum(sizes))
-    by_reverse = np.array(interp.run(straight_line(graph, gradient, sum(sizes)), inputs))[list(wanted)]
+    by_reverse = np.array(interpreter.run(straight_line(graph, gradient, sum(sizes)), inputs))[list(wanted)]
     assert np.allclose(by_reverse, jacobian[0], rtol=1e-10, atol=1e-10)
 
 
 def test_nodes_know_their_link_and_symbol():
-    text = functions.explain(qddot.load("scara").model, "inverse_dynamics")
+    text = catalogue.explain(qddot.load("scara").model, "inverse_dynamics")
     assert "outer_arm  Vdot" in text
     total = text.splitlines()[-1].split()
-    counts = functions.traced(qddot.load("scara").model, "inverse_dynamics", "auto").count()
+    counts = catalogue.traced(qddot.load("scara").model, "inverse_dynamics", "auto").count()
     assert [int(x) for x in total[1:]] == [n for n in counts.values() if n]

@@ -23,25 +23,26 @@ from test_rolled import agree as rolled_agrees
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
-from qddot import check, conventions, functions
+from qddot import conventions
 from qddot.algorithms import (
     articulated_body,
-    changes,
-    constrained,
+    constrained_dynamics,
     derivatives,
-    differentiated,
+    dual_derivatives,
     hybrid,
     kinematics,
     newton_euler,
-    table_derivatives,
+    perturbation,
+    recursive_derivatives,
 )
-from qddot.parameters import inertia_of
+from qddot.dynamics import catalogue, identities
+from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 
 SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 STEP = 1e-20
-MODULES = (derivatives, table_derivatives, differentiated)
+MODULES = (derivatives, recursive_derivatives, dual_derivatives)
 
 
 def close(x, y, tolerance=COMPLEX_STEP):
@@ -139,7 +140,7 @@ def test_hybrid_dynamics(robot, data):
     s = Pushed(robot, sorted(data.draw(st.sets(st.integers(0, robot.nv - 1)))))
     by_q, by_v = s.slopes(s.hybrid)
     args = s.q, s.v, s.a, s.tau, s.f_ext
-    for module in (derivatives, table_derivatives):
+    for module in (derivatives, recursive_derivatives):
         found = module.hybrid_dynamics_derivatives(s.model, *args, prescribed=s.u)
         close(found[:, 0], by_q, s.tolerance())
         close(found[:, 1], by_v, s.tolerance())
@@ -243,9 +244,9 @@ def test_tables_5_6_and_7_with_a_slope_of_the_forces(robot, data):
         (("v", k), s.model, s.q, s.v + e),
         (("inertia", i, tuple(ten.tolist())), heavier, s.q, s.v),
     ):
-        change = changes.with_external(s.model, changes.change_of(s.model, s.q, s.v, p), dF)
+        change = perturbation.with_external(s.model, perturbation.change_of(s.model, s.q, s.v, p), dF)
         expected = newton_euler.inverse_dynamics(model, q, v, s.a, moved).imag / STEP
-        close(table_derivatives.inverse_dynamics_derivative(s.model, s.q, s.v, s.a, change, s.f_ext), expected)
+        close(recursive_derivatives.inverse_dynamics_derivative(s.model, s.q, s.v, s.a, change, s.f_ext), expected)
         close(robot.inverse_dynamics_derivative(s.q, s.v, s.a, s.f_ext, by=p, df_ext_dp=dF), expected)
         expected = articulated_body.forward_dynamics(model, q, v, s.tau, moved).imag / STEP
         found = robot.forward_dynamics_derivative(s.q, s.v, s.tau, s.f_ext, by=p, df_ext_dp=dF)
@@ -263,8 +264,8 @@ def test_by_inertias_under_forces(robot):
     found = robot.forward_dynamics_inertia_derivatives(s.q, s.v, s.tau, s.f_ext)
     i = s.model.n_links
     for k in (0, 4, 9):
-        change = changes.by_inertia(s.model, i, inertia_of(np.eye(10)[k].tolist()))
-        expected = table_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.tau, change, s.f_ext)
+        change = perturbation.by_inertia(s.model, i, inertia_of(np.eye(10)[k].tolist()))
+        expected = recursive_derivatives.forward_dynamics_derivative(s.model, s.q, s.v, s.tau, change, s.f_ext)
         close(found[:, 10 * (i - 1) + k], expected, s.tolerance())
 
 
@@ -294,7 +295,7 @@ def test_constrained_dynamics(name):
     s.q, s.v, s.tau = (x[0] for x in closed_states(robot, 1))
 
     def run(q, v, f_ext):
-        return constrained.direct(s.model, q, v, s.tau, f_ext, rows=rows)[:-3]
+        return constrained_dynamics.direct(s.model, q, v, s.tau, f_ext, rows=rows)[:-3]
 
     by_q, by_v = s.slopes(run)
     d = robot.constrained_forward_dynamics_derivatives(s.q, s.v, s.tau, s.f_ext)
@@ -365,7 +366,7 @@ def test_real_robots(path, floating):
 
 # ---- kernels ------------------------------------------------------------------------------------------------------------
 
-MATRICES = tuple(functions.DERIVATIVES_WITH_FORCES)
+MATRICES = tuple(catalogue.DERIVATIVES_WITH_FORCES)
 
 
 def batch(robot, count=11):
@@ -373,7 +374,7 @@ def batch(robot, count=11):
     q, v = (np.stack(x) for x in zip(*states, strict=True))
     f_ext = np.random.default_rng(0).standard_normal((count, robot.model.n_links, 6))
     known = {"q": q, "v": v, "a": v[::-1].copy(), "tau": v[::-1].copy(), "f_ext": f_ext, "df_ext_dp": f_ext[::-1].copy()}
-    return lambda name: [known[x] for x in functions.lookup(name, "auto")[0].inputs]
+    return lambda name: [known[x] for x in catalogue.lookup(name, "auto")[0].inputs]
 
 
 def needs_of(name, robot):
@@ -386,7 +387,7 @@ def test_kernels_and_batches(name):
     robot = qddot.Robot(random_tree(3, rng=2, kinds=("revolute", "prismatic", "universal")).model())
     arrays, needs = batch(robot)(name), needs_of(name, robot)
     worse = 1e-12 * np.max(np.linalg.cond(robot.mass_matrix(arrays[0])))
-    function = functions.lookup(name, "auto")[0]
+    function = catalogue.lookup(name, "auto")[0]
     for method, algorithm in function.methods.items():
         kernel = robot.kernel(name, method=method, **needs)
         found = kernel(*arrays)
@@ -437,7 +438,7 @@ def test_rolled_code_by_one_scalar(name):
 def test_c_code_has_the_kernels_bits(tmp_path):
     robot = qddot.load("scara")
     jobs = [(name, needs_of(name, robot)) for name in MATRICES]
-    jobs += [(name, {**needs_of(name, robot), "by": ("q", 1)}) for name in functions.BY_SCALAR if "forces" in name]
+    jobs += [(name, {**needs_of(name, robot), "by": ("q", 1)}) for name in catalogue.BY_SCALAR if "forces" in name]
     made = [robot.export_c(name, **needs, name=name, cc="").source for name, needs in jobs]
     lib, inputs = test_c99.library(tmp_path, made), batch(robot, 2)
     for name, needs in jobs:
@@ -582,11 +583,11 @@ def test_a_robot_without_freedoms():
 def test_check_would_notice(monkeypatch):
     """`qddot check` compares slopes under forces with complex steps: forces that are ignored show."""
     robot = qddot.load("puma560")
-    names = {i.name: i for i in check.identities(robot)}
+    names = {i.name: i for i in identities.identities(robot)}
     mine = [n for n in names if n.startswith("slopes of")]
     assert len(mine) == 2
     assert all(names[n].holds for n in mine)
     plain = derivatives.inverse_dynamics_derivatives
-    monkeypatch.setattr(check.derivatives, "inverse_dynamics_derivatives", lambda m, q, v, a, f: plain(m, q, v, a))
-    found = {i.name: i.holds for i in check.identities(robot)}
+    monkeypatch.setattr(identities.derivatives, "inverse_dynamics_derivatives", lambda m, q, v, a, f: plain(m, q, v, a))
+    found = {i.name: i.holds for i in identities.identities(robot)}
     assert not found["slopes of inverse dynamics, external forces in it"]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot.compiler import forks, machine
-from qddot.compiler import threads as pool
+from qddot.compiler.runtime import forks, llvm_compile
+from qddot.compiler.runtime import threads as pool
 from qddot.simulation import traced
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -153,7 +153,7 @@ def test_a_fork_by_the_thread_that_compiles():
     out = run(
         COMPILE
         + """
-from qddot.compiler import machine
+from qddot.compiler.runtime import llvm_compile as machine
 with machine._lock:
     print(in_child(lambda: compiled(3)))
 compiled(2)
@@ -162,7 +162,7 @@ compiled(2)
     assert out == "0\n"
 
 
-@pytest.mark.parametrize("module", ["qddot.rolling", "llvmlite.binding", "numpy.random"])
+@pytest.mark.parametrize("module", ["qddot.dynamics.loop_tracing", "llvmlite.binding", "numpy.random"])
 def test_a_child_forked_while_a_module_is_imported_imports_it(module):
     """Much is imported when it is first used, parts of NumPy too; a thread may be at it."""
     out = run(f"""
@@ -189,7 +189,7 @@ thread.join()
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="cached properties have no lock any more")
 def test_a_child_forked_while_a_cached_property_is_computed_computes_it():
     out = run("""
-from qddot.model import Model
+from qddot.mechanism.model import Model
 name = next(n for n, x in vars(Model).items() if isinstance(x, functools.cached_property))
 taken, go_on = threading.Event(), threading.Event()
 def hold():
@@ -232,9 +232,12 @@ def test_every_lock_is_guarded():
     for name, module in list(sys.modules.items()):
         if name.startswith("qddot."):
             for variable, x in vars(module).items():
-                if isinstance(x, kind) and (name, variable) != ("qddot.compiler.cache", "_said"):  # it is never waited for
+                if isinstance(x, kind) and (name, variable) != (
+                    "qddot.compiler.runtime.cache",
+                    "_said",
+                ):  # it is never waited for
                     assert any(x is lock for lock in forks._guarded), f"{name}.{variable} is not in forks._guarded"
-    assert {id(machine._lock), id(machine._system_lock), id(pool._executor_lock)} <= set(map(id, forks._guarded))
+    assert {id(llvm_compile._lock), id(llvm_compile._system_lock), id(pool._executor_lock)} <= set(map(id, forks._guarded))
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------------
@@ -309,9 +312,9 @@ def test_first_kernels_of_two_threads_have_one_environment(monkeypatch):
         return real(name)
 
     monkeypatch.setattr(ctypes.util, "find_library", slow)
-    monkeypatch.setattr(machine, "_library", None)
+    monkeypatch.setattr(llvm_compile, "_library", None)
     found = []
-    threads = [threading.Thread(target=lambda: found.append(machine.library_functions())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(llvm_compile.library_functions())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

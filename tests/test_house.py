@@ -14,104 +14,30 @@ import qddot
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "qddot"
 
-# Each module may import those listed and nothing else of qddot. Reading down, everything points to the left and up.
+# Each room may import the rooms listed, and nothing else of qddot. Top-level modules are public; packages are rooms.
+GROUND = {"errors", "scalars"}
+ALGEBRA = GROUND | {"spatial", "joints"}
+DATA = ALGEBRA | {"mechanism"}
 MAY_IMPORT = {
-    "scalars": set(),
-    "text": set(),
-    "errors": {"text"},
-    "rotation": {"scalars"},
-    "tape": {"scalars", "errors"},
-    "dual": {"scalars"},
-    "spatial": {"rotation", "scalars"},
-    "blocks": {"spatial", "rotation", "scalars"},
-    "joints": {"blocks", "spatial", "rotation", "tape", "dual", "scalars", "errors"},
-    "closing": {"joints", "blocks", "spatial", "rotation", "scalars"},
-    "joint_space": {"blocks", "scalars"},
-    "couplings": {"errors"},
-    "model": {"couplings", "joints", "joint_space", "blocks", "spatial", "rotation", "tape", "scalars", "errors"},
-    "axes": {"model"},
-    "parts": {"joints", "blocks", "spatial", "rotation", "errors"},
-    "build": {"couplings", "model", "parts", "joints", "blocks", "spatial", "rotation", "errors"},
-    "precise": {"spatial", "rotation", "scalars"},
-    "regroup": {"precise", "model", "joints", "blocks", "spatial", "rotation", "scalars"},
-    "conditioning": {"algorithms", "model", "blocks", "spatial"},
-    "pivots": {"conditioning", "model", "joints", "blocks", "rotation", "scalars"},
-    "singularity": {"model", "errors"},
-    "parameters": {"model", "parts", "blocks", "spatial", "rotation", "scalars", "errors"},
-    "kinds": {"model", "joints", "spatial", "rotation"},
-    "rolling": {"compiler", "axes", "kinds", "model", "joint_space", "joints", "spatial", "rotation", "scalars", "errors"},
-    "algorithms": {
-        *("model", "closing", "kinds", "joint_space", "blocks", "spatial", "rotation", "dual", "scalars", "joints"),
-        "errors",
-    },
-    "identification": {"algorithms", "parameters", "model", "spatial", "errors", "text"},
-    "formats": {"couplings", "build", "parts", "model", "joints", "blocks", "spatial", "rotation", "errors", "joint_space"},
-    "robots": {"build", "parts", "joints", "spatial", "rotation", "formats", "errors", "scalars"},
-    "conventions": {"model", "joints", "spatial", "rotation", "errors"},
-    "compiler": {"scalars", "errors"},  # knows nothing about robots
-    "functions": {
-        *("algorithms", "axes", "compiler", "conditioning", "parameters", "pivots", "regroup", "rolling"),
-        *("model", "joints", "spatial", "scalars", "errors", "text"),
-    },
-    "by": {"model", "errors"},
-    "derivative_results": {"errors"},
-    "derivative_methods": {"by", "constraints", "derivative_results", "model", "errors"},
-    "assembly": {"algorithms", "model", "errors"},
-    "constraints": {"assembly", "algorithms", "model", "errors"},
-    "constraint_methods": {"assembly", "constraints", "model", "errors"},
-    "kernels": {"functions", "compiler", "model", "errors"},
-    "export": {"functions", "compiler", "model", "errors", ""},
-    "naming": {"joints", "model"},
-    "viewer": {"naming", "formats", "parts", "model", "spatial", "errors", "text"},
-    "simulation": {  # takes a robot, and imports none: `Robot.simulate` leads here
-        *("algorithms", "compiler", "constraints", "functions", "kernels", "parameters", "pivots", "regroup"),
-        *("viewer", "naming", "formats", "text"),
-        *("model", "joints", "blocks", "spatial", "rotation", "tape", "dual", "scalars", "errors", ""),
-    },
-    "robot": {
-        *(
-            "by",
-            "simulation",
-            "constraint_methods",
-            "derivative_methods",
-            "kernels",
-            "export",
-            "functions",
-            "identification",
-            "parameters",
-            "pivots",
-            "singularity",
-            "algorithms",
-            "compiler",
-            "formats",
-        ),
-        *("model", "joints", "errors", "scalars"),
-    },
-    "loading": {"assembly", "robot", "simulation", "build", "formats", "robots", "model", "errors", "text"},
-    "check": {"robot", "functions", "algorithms", "spatial", "rotation"},
-    "demo": {"simulation", "check", "loading", "robot", "robots", "compiler", "scalars", "errors"},
-    "view_command": {"loading", "viewer", "simulation", "errors"},
-    "cache_command": {"compiler", "errors"},
-    "export_command": {"loading", "robot", "export", "functions"},
-    "count_command": {"robot", "functions", "errors", "text"},
-    "comparison": {"robot", "functions", "kernels", "compiler", "errors"},
-    "compare_command": {"comparison", "loading", "robot", "functions", "errors", "text"},
-    "bench": {"robot", "functions", "kernels", "compiler"},
-    "cli": {
-        *(
-            "bench",
-            "cache_command",
-            "compare_command",
-            "count_command",
-            "export_command",
-            "view_command",
-            "demo",
-            "loading",
-        ),
-        *("robot", "check", "robots", "compiler", "errors", "text", ""),
-    },
+    "errors": set(),  # what is raised
+    "scalars": set(),  # arithmetic on anything: floats, dual numbers, expressions
+    "spatial": GROUND,  # rigid-body algebra on any scalar
+    "joints": GROUND | {"spatial"},  # kinds of joints
+    "mechanism": ALGEBRA,  # what a robot is: checked, frozen data
+    "algorithms": DATA,  # one paper, one file, one state; knows no compiler
+    "formats": DATA,  # files in and out
+    "robots": DATA | {"formats"},  # embedded robots, read by a format or built
+    "conventions": DATA,  # other engines' orders of coordinates
+    "compiler": GROUND,  # arithmetic to machine code; knows no robot
+    "dynamics": DATA | {"algorithms", "compiler"},  # which algorithm computes what, compiled and evaluated
+    "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats"},  # evaluates, and writes files
+    "viewer": DATA | {"formats"},  # shapes come from files
+    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots"},  # the facade
+    "functions": {"dynamics"},  # public names
+    "comparison": {"dynamics"},  # public names
+    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands
     "__main__": {"cli"},
-    "": {"loading", "robot", "compiler", "parts", "model", "joints", "spatial", "errors"},
+    "": DATA | {"compiler", "robot"},  # public names
 }
 
 
@@ -122,6 +48,10 @@ def rooms() -> list[tuple[str, Path]]:
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         out.append(("" if parts == ("__init__",) else parts[0], path))
     return out
+
+
+def shown(path: object) -> str:
+    return str(path.relative_to(PACKAGE)) if isinstance(path, Path) else str(path)
 
 
 def imported_rooms(path: Path) -> set[str]:
@@ -144,11 +74,11 @@ def imported_rooms(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("room", "path"), rooms(), ids=lambda x: str(x) if isinstance(x, str) else x.name)
+@pytest.mark.parametrize(("room", "path"), rooms(), ids=shown)
 def test_imports_point_one_way(room, path):
     assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room!r} may import"
     extra = imported_rooms(path) - MAY_IMPORT[room] - {room}
-    assert not extra, f"{path.name} imports {sorted(extra)}"
+    assert not extra, f"{shown(path)} imports {sorted(extra)}"
 
 
 def test_the_import_rules_have_no_cycle():
@@ -157,6 +87,50 @@ def test_the_import_rules_have_no_cycle():
         ready = {room for room, needs in MAY_IMPORT.items() if room not in done and needs - {room, ""} <= done}
         assert ready, f"a cycle among {set(MAY_IMPORT) - done}"
         done |= ready
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_names(path: Path) -> set[str]:
+    """The private names that a file gives to anything: functions, classes, variables, fields."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)  # __slots__
+    return set(filter(private, found))
+
+
+OF_PYTHON = {"_replace", "_fields", "_asdict", "_make", "_exit", "_SimpleCData", "_ARRAY_API", "_UFUNC_API", "_getframe"}
+
+
+@pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - {""}))
+def test_private_names_stay_in_their_room(room):
+    """An attribute with a leading underscore belongs to the room that defines it."""
+    own = [path for r, path in rooms() if r == room]
+    known = set().union(OF_PYTHON, *map(defined_names, own))
+    for path in own:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and private(node.attr):
+                assert node.attr in known, f"{shown(path)}:{node.lineno} uses {node.attr} of another room"
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("qddot"):
+                for alias in node.names:
+                    assert not private(alias.name) or alias.name in known, f"{shown(path)} imports {alias.name}"
+
+
+@pytest.mark.parametrize(("room", "path"), rooms(), ids=shown)
+def test_robots_have_a_type(room, path):
+    for node in functions(path):
+        for x in (*node.args.args, *node.args.kwonlyargs):
+            if x.arg in ("robot", "model", "engine") and isinstance(x.annotation, ast.Name):
+                assert x.annotation.id != "Any", f"{shown(path)}:{node.lineno}: {node.name} takes any {x.arg}"
 
 
 def functions(path: Path):

@@ -12,9 +12,10 @@ from real_robots import REFUSED, URDFS
 from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
-from qddot import by, functions
-from qddot.algorithms import changes, derivatives, hybrid, table_derivatives
-from qddot.parameters import inertia_of
+from qddot.algorithms import derivatives, hybrid, perturbation, recursive_derivatives
+from qddot.dynamics import catalogue
+from qddot.mechanism import derivative_variable
+from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
@@ -62,7 +63,7 @@ class Hybrid(State):
 
 def check(s):
     expected = s.complex_steps()
-    for algorithm in (derivatives.hybrid_dynamics_derivatives, table_derivatives.hybrid_dynamics_derivatives):
+    for algorithm in (derivatives.hybrid_dynamics_derivatives, recursive_derivatives.hybrid_dynamics_derivatives):
         close(algorithm(*s.args, prescribed=s.u), expected, s.tolerance())
 
 
@@ -138,9 +139,9 @@ def test_kernels_and_batches():
 
 def test_the_closed_form_counts_less_than_table_7():
     model = qddot.load("puma560").model
-    methods = functions.FUNCTIONS["hybrid_dynamics_derivatives"].methods
+    methods = catalogue.FUNCTIONS["hybrid_dynamics_derivatives"].methods
     closed, table = (
-        len(functions.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).nodes()) for m in methods
+        len(catalogue.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).nodes()) for m in methods
     )
     assert closed < 0.5 * table
 
@@ -159,11 +160,11 @@ def test_table_7_by_inertia_placement_and_gravity(robot, data):
     inertia[i] = inertia[i] + inertia_of([1j * STEP * x for x in ten])
     pulled = tuple(x + 1j * STEP * y for x, y in zip(s.model.gravity, g, strict=True))
     for change, fields in (
-        (changes.by_inertia(s.model, i, inertia_of(ten)), {"inertia": tuple(inertia)}),
-        (changes.by_placement(s.model, s.q, i, X), {"placement": tuple(placement)}),
-        (changes.by_gravity(s.model, g), {"gravity": pulled}),
+        (perturbation.by_inertia(s.model, i, inertia_of(ten)), {"inertia": tuple(inertia)}),
+        (perturbation.by_placement(s.model, s.q, i, X), {"placement": tuple(placement)}),
+        (perturbation.by_gravity(s.model, g), {"gravity": pulled}),
     ):
-        found = table_derivatives.hybrid_dynamics_derivative(*s.args, change, prescribed=s.u)
+        found = recursive_derivatives.hybrid_dynamics_derivative(*s.args, change, prescribed=s.u)
         close(found, s.run(dataclasses.replace(s.model, **fields)).imag / STEP, s.tolerance())
 
 
@@ -205,12 +206,14 @@ def test_known_zeros_vanish_from_the_code():
     robot = qddot.load("puma560")
 
     def count(function, p, **needs):
-        return len(functions.traced(robot.model, function, "auto", by=by.exact(robot.model, p), **needs).nodes())
+        return len(
+            catalogue.traced(robot.model, function, "auto", by=derivative_variable.exact(robot.model, p), **needs).nodes()
+        )
 
     first, last = robot.joint_names[0], robot.joint_names[-1]
     for function in ("inverse_dynamics_derivative", "forward_dynamics_derivative"):
         table = "newton_euler" if "inverse" in function else "articulated_body"
-        whole = len(functions.traced(robot.model, f"{function}s", table).nodes())
+        whole = len(catalogue.traced(robot.model, f"{function}s", table).nodes())
         coordinate, velocity = count(function, ("q", last)), count(function, ("v", last))
         assert velocity < coordinate < whole / 3
         assert count(function, ("gravity", (0, 0, 1))) < coordinate
@@ -230,7 +233,7 @@ def test_wrong_use_is_explained():
     z, q = np.zeros(robot.nv), robot.neutral()
 
     def call(by):
-        return robot.inverse_dynamics_derivative(q, z, z, by=by)
+        return robot.inverse_dynamics_derivative(q, z, z, by=derivative_variable)
 
     with pytest.raises(qddot.UnknownNameError, match="no kind of scalar 'x'"):
         call(("x", 1))

@@ -13,7 +13,7 @@ from real_robots import REFUSED, URDFS
 import qddot
 from qddot.algorithms import newton_euler
 from qddot.algorithms.regressor import torque_regressor
-from qddot.identification import TEN, _units, base_parameters
+from qddot.dynamics.base_parameters import TEN, _units, base_parameters
 from qddot.joints import KINDS, Cylindrical, Free, Prismatic, Revolute, Spherical, Translational
 
 UP, ALONG, ACROSS = (0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)

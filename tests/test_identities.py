@@ -10,14 +10,21 @@ from mechanisms import AXIAL, MOVING, State, reframed, renumbered, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 import qddot
-from qddot.algorithms import articulated_body, classical, composite_body, factorization, kinematics, newton_euler
-from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Matrix, Vector
-from qddot.check import brute_force_mass_matrix, identities
+from qddot.algorithms import (
+    articulated_body,
+    composite_body,
+    kinematics,
+    newton_euler,
+    newton_euler_classical,
+    sparse_factors,
+)
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.dynamics.identities import brute_force_mass_matrix, identities
 from qddot.joints import Free, Revolute
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad_inv_T, force
+from qddot.spatial.joint_blocks import Matrix, Vector
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -76,20 +83,20 @@ def test_formulations_agree(robot):
     """Classical accelerations and the factored mass matrix give what the papers' tables give."""
     s = State(robot)
     tau = newton_euler.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
-    close(classical.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext), tau)
-    close(classical.bias_force(s.model, s.q, s.v), newton_euler.bias_force(s.model, s.q, s.v))
+    close(newton_euler_classical.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext), tau)
+    close(newton_euler_classical.bias_force(s.model, s.q, s.v), newton_euler.bias_force(s.model, s.q, s.v))
     M = robot.mass_matrix(s.q)
     tolerance = solve(np.linalg.cond(M))
-    close(classical.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
-    close(factorization.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
-    close(factorization.mass_matrix_inverse(s.model, s.q) @ M, np.eye(robot.nv), tolerance)
+    close(newton_euler_classical.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+    close(sparse_factors.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext), s.a, tolerance)
+    close(sparse_factors.mass_matrix_inverse(s.model, s.q) @ M, np.eye(robot.nv), tolerance)
 
 
 def test_the_factors_have_the_zeros_of_the_tree():
     model = qddot.load("quadruped").model
-    above = factorization.freedoms_above(model)
+    above = sparse_factors.freedoms_above(model)
     M = qddot.Robot(model, compiled=False).mass_matrix(qddot.load("quadruped").random_state(0)[0])
-    L, reciprocal = factorization.factors(Matrix(Vector(row) for row in M.tolist()), above)
+    L, reciprocal = sparse_factors.factors(Matrix(Vector(row) for row in M.tolist()), above)
     dense = np.eye(18)
     for k, row in enumerate(L):
         dense[k, list(row)] = list(row.values())

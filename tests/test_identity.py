@@ -17,9 +17,9 @@ import pytest
 import qddot
 from qddot import scalars
 from qddot.joints import Own, Revolute
-from qddot.model import Constraint
+from qddot.mechanism.model import Constraint
 from qddot.spatial import Slide, Transform
-from qddot.tape import record
+from qddot.spatial.tape import record
 
 PACKAGE = Path(qddot.__file__).parent
 

@@ -33,8 +33,8 @@ from qddot.joints import (
     Translational,
     Universal,
 )
-from qddot.rotation import AxisRotation, axis_angle
 from qddot.spatial import Transform
+from qddot.spatial.rotation import AxisRotation, axis_angle
 
 # A few dozen operations on numbers up to about ten.
 ROUNDING = 1e-13

@@ -19,16 +19,21 @@ from mechanisms import MOVING, needs_of
 from real_robots import REFUSED, URDFS
 
 import qddot
-from qddot import functions, kernels, scalars
-from qddot.compiler import chunk, interp, llvm, loop, machine, order
-from qddot.compiler.expr import trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.order import best_order, side_by_side
-from qddot.compiler.packing import layout_of, with_layout
-from qddot.compiler.program import straight_line
-from qddot.compiler.target import host
-from qddot.functions import FUNCTIONS
+from qddot import scalars
+from qddot.compiler.codegen.abi import gufunc
+from qddot.compiler.codegen.llvm import function_body
+from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.ir import interpreter, schedule
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.packed_output import layout_of, with_layout
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.ir.schedule import best_order, side_by_side
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.targets.host import host
+from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
 
@@ -51,7 +56,7 @@ def compiled(function, sizes, output, lanes=None, dtype="float64"):
     width = host().lanes(dtype) if lanes is None else lanes
     inputs = [(n,) for n in sizes]
     text = llvm.render(program, inputs, [output], width, dtype, host())
-    code = machine.Code(machine.compile_object(text))
+    code = llvm_compile.Code(llvm_compile.compile_object(text))
     info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
     return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), as_computed(plain)
 
@@ -73,16 +78,16 @@ def agree(model, name, extra=None, states=19):
     q, v = (np.stack(x) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1], "tau": v[::-1], "f_ext": rng.standard_normal((states, model.n_links, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    kernel = kernels.build(model, name, **extra)
+    kernel = pipeline.build(model, name, **extra)
     lanes = kernel(*arrays)
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
-    program = as_computed(functions.traced(model, name, "auto", **extra))
+    program = as_computed(catalogue.traced(model, name, "auto", **extra))
     solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse", "operational_space"))
     worse = np.max(np.linalg.cond(robot.mass_matrix(q))) if solves else 1.0
     for k in (0, states - 1):
         inputs = np.concatenate([np.ravel(x[k]) for x in arrays])
-        close(lanes[k].ravel(), interp.run(program, inputs), SAME_ORDER * worse)
+        close(lanes[k].ravel(), interpreter.run(program, inputs), SAME_ORDER * worse)
     eager = FUNCTIONS[name].methods[next(iter(FUNCTIONS[name].methods))](model, *arrays, **extra)
     close(lanes, eager, OTHER_ORDER * worse)
 
@@ -103,18 +108,18 @@ def test_every_method(name):
     q, v = robot.random_state(rng)
     known = {"q": q, "v": v, "a": v, "tau": v, "f_ext": rng.standard_normal((6, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    results = [kernels.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
+    results = [pipeline.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
     for other in results[1:]:
         close(other, results[0], 1e-10)  # formulations differ in rounding by the condition of M, here below 1e3
 
 
 def test_one_state_is_not_divided_among_threads(monkeypatch):
     """Of a kernel so long that a state alone would be worth several threads, as those of very long chains are."""
-    monkeypatch.setattr("qddot.compiler.threads._threads", 2)
+    monkeypatch.setattr("qddot.compiler.runtime.threads._threads", 2)
     robot = qddot.load("double_pendulum")
     q, v = robot.random_state(0)
     expected = robot.inverse_dynamics(q, v, v)
-    k = kernels.build(robot.model, "inverse_dynamics")
+    k = pipeline.build(robot.model, "inverse_dynamics")
     k._batches.one_thread, k._batches.operations = 0, 10**9
     assert np.array_equal(k._batches(q, v, v), expected)
     assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
@@ -161,7 +166,7 @@ def test_arithmetic_is_the_interpreters_to_the_last_bit(lanes, operations, value
 
     kernel, program = compiled(function, [3], (3,), lanes)
     batch = np.tile(np.array(values), (11, 1))
-    expected = np.array(interp.run(program, values))
+    expected = np.array(interpreter.run(program, values))
     assert np.array_equal(kernel(batch), np.tile(expected, (11, 1)), equal_nan=True)
 
 
@@ -321,7 +326,7 @@ def test_long_results_are_written_past_the_caches(monkeypatch, size, lanes):
 
     Eight lanes of AVX-512 write past the caches; results of others that share columns are moved by the same table.
     """
-    monkeypatch.setattr(loop, "STREAM", 0)
+    monkeypatch.setattr(gufunc, "STREAM", 0)
     where = [k * k % 7 if k < 16 or k > 31 else -1 for k in range(size)]  # some numbers twice, a tile and more of zeros
 
     def numbers(x):
@@ -351,7 +356,7 @@ def test_packed_results_are_written_between_the_operations(monkeypatch, size, pa
 
     Up to twice as many numbers as there are columns that take turns.
     """
-    monkeypatch.setattr(loop, "STREAM", 0 if past else 10**12)
+    monkeypatch.setattr(gufunc, "STREAM", 0 if past else 10**12)
 
     def numbers(x):
         on_the_way = [x[0] * (k + 0.5) + x[1] for k in range(size - 5)]
@@ -391,7 +396,7 @@ def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, states, name,
     expected = robot.kernel(name, packed=packed)(*states[: len(robot.kernel(name).inputs)])
     monkeypatch.setattr(llvm, "ALONE", 1)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
-    long = kernels.build(robot.model, name, packed=packed, lanes=lanes)
+    long = pipeline.build(robot.model, name, packed=packed, lanes=lanes)
     assert long.one_state is None
     x = states[: len(long.inputs)]
     for n in (1, 3, 8, 11, 100):
@@ -553,7 +558,7 @@ def test_a_second_process_finds_its_kernels_and_loads_no_llvm(tmp_path):
     first = run_python(SECOND, QDDOT_CACHE_DIR=str(tmp_path))
     second = run_python(SECOND, QDDOT_CACHE_DIR=str(tmp_path))
     assert first.split(" ", 2)[:2] == ["False", "True"]
-    if machine.loader() == "own":
+    if llvm_compile.loader() == "own":
         assert second.split(" ", 2)[:2] == ["True", "False"]
     assert first.split(" ", 2)[2] == second.split(" ", 2)[2]
 
@@ -589,7 +594,7 @@ def test_eight_processes_share_a_cache(tmp_path):
 
 def test_code_and_kernels_are_freed(way):
     """Memory does not grow with kernels that are gone."""
-    data = machine.compile_object(_small())
+    data = llvm_compile.compile_object(_small())
 
     def pages():
         gc.collect()
@@ -599,10 +604,10 @@ def test_code_and_kernels_are_freed(way):
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("the system does not show its memory map")
     for _ in range(10):
-        machine.Code(data)
+        llvm_compile.Code(data)
     before = pages()
     for _ in range(300):
-        machine.Code(data)
+        llvm_compile.Code(data)
     assert pages() <= before + 5
 
 
@@ -637,13 +642,13 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch, tmp_path, 
     """
     robot = qddot.chain(100, rng=0)
     if lanes < 8:
-        monkeypatch.setattr(loop, "STACK", loop.STACK * lanes // 8)
+        monkeypatch.setattr(gufunc, "STACK", gufunc.STACK * lanes // 8)
         monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     kernel = robot.kernel("inverse_dynamics", lanes=lanes)
     q = np.random.default_rng(0).standard_normal((21, 100))
     expected = qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, q, q)
     close(kernel(q, q, q), expected, OTHER_ORDER)
-    environment = machine.library_functions()
+    environment = llvm_compile.library_functions()
     nothing = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(lambda size: None)
     heap = environment[3]
     try:
@@ -656,7 +661,7 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch, tmp_path, 
 
 
 def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
-    monkeypatch.setattr(kernels, "MOST_INSTRUCTIONS", 10)
+    monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 10)
     monkeypatch.setenv("QDDOT_CACHE_DIR", "")
     robot = qddot.Robot(random_tree(4, rng=77, kinds=("revolute",)).model())
     q, v = robot.random_state(0)
@@ -671,7 +676,7 @@ def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
 @pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "inverse_dynamics_derivatives"])
 def test_limbs_come_one_after_another(name):
     """Of a robot with four legs: fewer values have to come from memory, and each is there before it is used."""
-    line = functions.cheapest(qddot.load("quadruped").model, name, "auto").line
+    line = catalogue.cheapest(qddot.load("quadruped").model, name, "auto").line
     ordered = best_order(line)
     assert ordered.cost() < line.cost()
     assert sorted(ordered.body) == sorted(line.body)
@@ -681,7 +686,7 @@ def test_limbs_come_one_after_another(name):
 
 def test_matrices_are_computed_from_the_limbs_inward():
     model = qddot.load("quadruped").model
-    line = functions.cheapest(model, "mass_matrix", "auto").line
+    line = catalogue.cheapest(model, "mass_matrix", "auto").line
     assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
 
 
@@ -742,7 +747,7 @@ def test_sections_that_need_each_other_stay_apart():
 @pytest.mark.parametrize("source", ["chain", "quadruped"])
 def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, lanes):
     robot, name = qddot.chain(9, rng=0) if source == "chain" else qddot.load(source), "forward_dynamics_derivatives"
-    line = functions.cheapest(robot.model, name, "auto").line
+    line = catalogue.cheapest(robot.model, name, "auto").line
     paired = side_by_side(line)
     assert paired.body != line.body
     place = {n: k for k, n in enumerate(paired.body)}
@@ -750,7 +755,7 @@ def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, 
     assert all(place[x] < place[n] for n in paired.body for x in line.graph.args[n] if x in place)
     q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(11)), strict=True))
     result = robot.kernel(name, lanes=lanes)(q, v, v)
-    monkeypatch.setattr(order, "LONG", 10**9)
+    monkeypatch.setattr(schedule, "LONG", 10**9)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     assert np.array_equal(qddot.Robot(robot.model).kernel(name, lanes=lanes)(q, v, v), result)
 
@@ -769,7 +774,7 @@ def test_values_that_come_again_have_the_same_bits(monkeypatch, tmp_path):
     q, v = (np.array(x) for x in zip(*(robot.random_state(rng) for _ in range(9)), strict=True))
     results = []
     for k, again in enumerate((1, 10**9)):
-        monkeypatch.setattr(chunk, "AGAIN", again)
+        monkeypatch.setattr(function_body, "AGAIN", again)
         monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path / str(k)))
         results.append(qddot.Robot(robot.model).kernel("forward_dynamics")(q, v, v))
     np.testing.assert_array_equal(*results)
@@ -814,7 +819,7 @@ def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
 def test_packed_numbers_are_in_the_order_in_which_they_are_computed(source, name):
     """Inputs, and sines and cosines of inputs, come last."""
     model = qddot.load(source).model
-    program = best_order(functions.cheapest(model, name, "auto").line)
+    program = best_order(catalogue.cheapest(model, name, "auto").line)
     layout = layout_of(program, FUNCTIONS[name].output(model))
     numbers = with_layout(program, layout).outputs
     graph, varying = program.graph, 1 + layout.places.max()
@@ -849,8 +854,8 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
     """Around the length above which results are written past the caches, for one thread and for two."""
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     robot = qddot.load("quadruped")
-    packed = kernels.build(robot.model, "mass_matrix", packed=True)
-    most = loop.STREAM // (8 * packed.layout.size)
+    packed = pipeline.build(robot.model, "mass_matrix", packed=True)
+    most = gufunc.STREAM // (8 * packed.layout.size)
     q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
     full = robot.kernel("mass_matrix")(q[:50])
     before = qddot.get_num_threads()
@@ -861,7 +866,7 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
                 assert np.array_equal(packed.unpack(packed(q[:n])), full[np.arange(n) % 50])
     finally:
         qddot.set_num_threads(before)
-    again = kernels.build(robot.model, "mass_matrix", packed=True)
+    again = pipeline.build(robot.model, "mass_matrix", packed=True)
     assert again.info.cached
     assert again.layout.size == packed.layout.size
     assert np.array_equal(again.layout.places, packed.layout.places)

@@ -12,15 +12,16 @@ from tolerances import COMPLEX_STEP, ROUNDING, solve
 import qddot
 from benchmarks import formulations
 from benchmarks.counts import BOTH, JOINTS, TABLE_I, arm
-from qddot.algorithms import composite_body, joint_frames, kinematics, lin, newton_euler, renaud
-from qddot.algorithms import lin_derivation as steps
+from qddot.algorithms import composite_body, kinematics, newton_euler
+from qddot.algorithms.papers import lin, lin_frames, renaud
+from qddot.algorithms.papers import lin_derivation as steps
 from qddot.errors import FormulationError
 from qddot.joints import KINDS
-from qddot.regroup import simplified
+from qddot.mechanism.simplify import simplified
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
-from qddot.rotation import cross, skew
 from qddot.scalars import stack
+from qddot.spatial.rotation import cross, skew
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ONE_AXIS = ("revolute", "prismatic", "helical")
@@ -128,12 +129,12 @@ def test_a_vector_and_an_inertia_in_the_next_frame():
     """(16) (17) (18): both similarities are R J Rᵀ with the R that turns vectors."""
     s = state(2)
     J = np.array([[2.0, 0.3, -0.1], [0.3, 1.5, 0.2], [-0.1, 0.2, 1.1]])
-    for T in joint_frames.joint_frames(s.model, s.q).T[1:]:
-        R = np.array([joint_frames.inward(T, tuple(e)) for e in np.eye(3)]).T
+    for T in lin_frames.joint_frames(s.model, s.q).T[1:]:
+        R = np.array([lin_frames.inward(T, tuple(e)) for e in np.eye(3)]).T
         close(R, T.R.rows)
         close(R @ R.T, np.eye(3))
-        close(joint_frames.outward(T, joint_frames.inward(T, (0.1, 0.2, 0.3))), (0.1, 0.2, 0.3))
-        for similarity in (joint_frames.listed_similarity, joint_frames.planar_similarity):
+        close(lin_frames.outward(T, lin_frames.inward(T, (0.1, 0.2, 0.3))), (0.1, 0.2, 0.3))
+        for similarity in (lin_frames.listed_similarity, lin_frames.planar_similarity):
             close(similarity(T, tuple(map(tuple, J))), R @ J @ R.T)
 
 
@@ -164,7 +165,7 @@ def test_products_of_cross_matrices():
 def test_recursions(seed):
     """(15) (24)-(30) (59)-(61): what Fig. 3 forms, against the same seen from the base."""
     s = state(seed, kinds=("revolute", "prismatic"))
-    a, c = steps.arm(s.model, s.q), lin.composites(s.model, s.q, joint_frames.listed_similarity)
+    a, c = steps.arm(s.model, s.q), lin.composites(s.model, s.q, lin_frames.listed_similarity)
     T_W, (_, p, inertias) = [np.eye(3)], world_links(s)
     for j, i in s.model.outward():
         T_W.append(T_W[i] @ np.array(c.E.T[j].R.rows))
@@ -194,7 +195,7 @@ def test_recursions(seed):
 def test_a_e_and_B(seed):
     """(62) (63) (64): by components and by their definitions."""
     s = state(seed, kinds=("revolute",))
-    c = lin.composites(s.model, s.q, joint_frames.planar_similarity)
+    c = lin.composites(s.model, s.q, lin_frames.planar_similarity)
     for j in (j for j, i in s.model.outward() if i):
         J_hat, p_hat, s_hat = (np.array(x) for x in (lin.with_trace(c.J_bar[j]), c.p_hat[j], c.s_hat[j, j]))
         close(lin.a_of(c, j), J_hat @ Z + np.cross(s_hat, p_hat))
@@ -280,7 +281,7 @@ def test_fig_3_forms_both(robot):
     """Fig. 3, the values of both of its results, with either similarity: M q̈ + b is inverse dynamics without rotors."""
     s = State(robot)
     M, b = composite_body.mass_matrix(s.model, s.q), newton_euler.bias_force(s.model, s.q, s.v)
-    for similarity in (joint_frames.listed_similarity, joint_frames.planar_similarity):
+    for similarity in (lin_frames.listed_similarity, lin_frames.planar_similarity):
         H, bias = lin.inertia_and_bias(s.model, s.q, s.v, similarity)
         close(H, M)
         close(bias, b)
@@ -291,7 +292,7 @@ def test_fig_3_forms_both(robot):
 def test_d_and_zeta(seed):
     """(55) (56) (57) (66): in the frames of Fig. 3, against the sums in the axes of the base."""
     s = state(seed)
-    a, c = steps.arm(s.model, s.q), lin.composites(s.model, s.q, joint_frames.planar_similarity)
+    a, c = steps.arm(s.model, s.q), lin.composites(s.model, s.q, lin_frames.planar_similarity)
     zeta, turns = lin.zetas(s.model, c, s.v), [np.eye(3)]
     for j, i in s.model.outward():
         turns.append(turns[i] @ np.array(c.E.T[j].R.rows))
@@ -344,7 +345,7 @@ def test_renaud(robot):
 def test_composite_bodies_about_their_joint(seed):
     """(A2) (A3) (A4) (A7) (A8) (A9): the recursions against sums over the links, seen from the base."""
     s = state(seed, n=6)
-    E, a = joint_frames.joint_frames(s.model, s.q), steps.arm(s.model, s.q)
+    E, a = lin_frames.joint_frames(s.model, s.q), steps.arm(s.model, s.q)
     at = [T.p for T in E.T]
     u, s_hat = renaud.axes_and_arms(s.model, E, at)
     m_hat, c_hat, J_hat = renaud.composites(s.model, E, at, u)
@@ -370,12 +371,12 @@ def test_augmented_links_do_not_change():
     found = []
     for seed in range(3):
         q, _ = s.robot.random_state(seed)
-        E = joint_frames.joint_frames(s.model, q)
+        E = lin_frames.joint_frames(s.model, q)
         found.append(renaud.augmented_links(s.model, E, [T.p for T in E.T]))
     for other in found[1:]:
         close(stack([x for c in other.c_bar for x in c]), stack([x for c in found[0].c_bar for x in c]))
         close(np.array(other.J_bar), np.array(found[0].J_bar))
-    own = np.array([I.h for I in joint_frames.joint_frames(s.model, s.q).inertia])
+    own = np.array([I.h for I in lin_frames.joint_frames(s.model, s.q).inertia])
     assert np.max(np.abs(np.array(found[0].c_bar) - own)) > 1e-2
 
 
@@ -383,7 +384,7 @@ def test_augmented_links_do_not_change():
 def test_force_and_torque_passed_inward(seed):
     """(A10) (A11) (A14) (A15): in frame 2 the arms and axes are those of the base, turned."""
     s = state(seed, n=6)
-    E, a = joint_frames.joint_frames(s.model, s.q), steps.arm(s.model, s.q)
+    E, a = lin_frames.joint_frames(s.model, s.q), steps.arm(s.model, s.q)
     R_k, s_k, u_1 = renaud.in_second_frame(s.model, E, [T.p for T in E.T])
     turns = [np.eye(3)]
     for j, i in s.model.outward():
@@ -404,7 +405,7 @@ def test_fig_3_costs_what_it_says(n):
     model = arm(n)
     H, both = (
         formulations.count(model, "lin", regroup=False),
-        formulations.count_both(model, joint_frames.listed_similarity),
+        formulations.count_both(model, lin_frames.listed_similarity),
     )
     for ours, paper, errata in (
         (H, TABLE_I["Lin 1991"](n), formulations.ERRATA_H),
@@ -431,7 +432,7 @@ def test_planar_similarity_and_regrouping_save():
     """Errata, section 6: 392 + 330 for H and 846 + 646 for both at n = 6."""
     model = arm(6)
     H = formulations.count(model, "lin_planar", regroup=True)
-    both = formulations.count_both(simplified(model), joint_frames.planar_similarity)
+    both = formulations.count_both(simplified(model), lin_frames.planar_similarity)
     assert H[0] <= 392
     assert H[1] <= 330
     assert both[0] <= 846

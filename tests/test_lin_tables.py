@@ -12,14 +12,15 @@ import qddot
 from benchmarks import formulations
 from benchmarks.counts import INVERSE, JOINTS, TABLE_I, TABLE_II, arm
 from benchmarks.formulations import count
-from qddot.algorithms import balafoutis_patel, joint_frames, khalil_kleinfinger, lin_1988, newton_euler, renaud
-from qddot.check import brute_force_mass_matrix
+from qddot.algorithms import newton_euler
+from qddot.algorithms.papers import balafoutis_patel, khalil_kleinfinger, lin_1988, lin_frames, renaud
+from qddot.dynamics.identities import brute_force_mass_matrix
 from qddot.errors import FormulationError
 from qddot.joints import KINDS
-from qddot.regroup import simplified
+from qddot.mechanism.simplify import simplified
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
-from qddot.rotation import skew
+from qddot.spatial.rotation import skew
 
 RECURSIVE = {"khalil_kleinfinger": khalil_kleinfinger, "balafoutis_patel": balafoutis_patel}
 
@@ -77,7 +78,7 @@ def test_inverse_dynamics_and_bias_vector(method, robot):
 def test_motions_of_the_links(seed):
     """ω, ω̇ and V̇ against the robot's own kinematics, and what U does to a point."""
     s = state(seed)
-    E = joint_frames.joint_frames(s.model, s.q)
+    E = lin_frames.joint_frames(s.model, s.q)
     w, wdot, acc, U = khalil_kleinfinger.motions(s.model, E, s.v, s.a)
     for j, name in enumerate(s.robot.link_names, 1):
         V, Vdot = s.robot.velocity(s.q, s.v, name), s.robot.acceleration(s.q, s.v, s.a, name)
@@ -110,7 +111,7 @@ def test_augmented_links_are_those_of_renaud():
     s = state(3, n=7)
     for seed in range(3):
         q, _ = s.robot.random_state(seed)
-        E = joint_frames.joint_frames(s.model, q)
+        E = lin_frames.joint_frames(s.model, q)
         found, known = balafoutis_patel.augmented_links(s.model, E), renaud.augmented_links(s.model, E, [T.p for T in E.T])
         close(found.m_hat[1:], known.m_hat[1:])
         for j, _ in s.model.outward():
@@ -167,7 +168,7 @@ def test_other_joints_are_refused_by_name(kind):
 def test_screws_travel_as_they_turn():
     """A helical joint does both: its mass is no part of the augmented link before it."""
     s = state(1, n=4, kinds=("helical",))
-    E = joint_frames.joint_frames(s.model, s.q)
+    E = lin_frames.joint_frames(s.model, s.q)
     close(balafoutis_patel.augmented_links(s.model, E).u_bar, [I.h for I in E.inertia])
     heavy = dataclasses.replace(s.model, gravity=(1.0, 2.0, 3.0))
     tau = newton_euler.inverse_dynamics(heavy, s.q, s.v, s.a)

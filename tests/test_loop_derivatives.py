@@ -5,7 +5,7 @@ import pytest
 from test_loops import MECHANISMS, closed_states
 
 import qddot
-from qddot.algorithms import constrained, constrained_derivatives, loops
+from qddot.algorithms import constrained_derivatives, constrained_dynamics, loop_constraints
 from qddot.robot import Robot
 
 STEP = 1e-20
@@ -25,7 +25,7 @@ def complex_steps(robot, q, v, tau):
     """Accelerations and forces of the kept rows by q, v and tau: (3, nv + rows, nv)."""
 
     def run(*state):
-        return constrained.direct(robot.model, *state, rows=robot._closure.rows)[:-3].imag / STEP
+        return constrained_dynamics.direct(robot.model, *state, rows=robot._closure.rows)[:-3].imag / STEP
 
     steps = 1j * STEP * np.eye(robot.nv)
     by_q = np.stack([run(robot.integrate(q, e), v, tau) for e in steps], axis=-1)
@@ -46,7 +46,7 @@ def test_accelerations_and_multipliers(name):
     d = robot.forward_dynamics_derivatives(q, v, tau)
     for x, y in zip(d, expected[:, :n], strict=True):
         close(x, y)
-    if len(rows) == loops.count(robot.model):
+    if len(rows) == loop_constraints.count(robot.model):
         for x, y in zip(robot.constrained_forward_dynamics_derivatives(q, v, tau).lam, expected[:, n:], strict=True):
             close(x, y)
 
@@ -89,7 +89,9 @@ def test_derivatives_of_the_jacobian():
     for name in ("delta", "bennett"):
         robot = Robot(MECHANISMS[name]().model, compiled=False)
         q = closed_states(robot, 1)[0][0]
-        steps = [loops.jacobian(robot.model, robot.integrate(q, 1j * STEP * e)).imag / STEP for e in np.eye(robot.nv)]
+        steps = [
+            loop_constraints.jacobian(robot.model, robot.integrate(q, 1j * STEP * e)).imag / STEP for e in np.eye(robot.nv)
+        ]
         close(robot.constraint_jacobian_derivatives(q), np.stack(steps, axis=-1))
 
 

@@ -9,13 +9,13 @@ import pytest
 from linkages import BAR, turned
 
 import qddot
-from qddot.assembly import EXACT
 from qddot.conventions import to_mujoco_q, to_mujoco_v
+from qddot.dynamics.loop_assembly import EXACT
 from qddot.formats import mjcf, native
 from qddot.joints import Prismatic, Revolute, Spherical
 from qddot.robot import Robot
-from qddot.rotation import quaternion_rotation, quaternion_unit, rotation_quaternion
 from qddot.spatial import constant_transform
+from qddot.spatial.rotation import quaternion_rotation, quaternion_unit, rotation_quaternion
 
 METHODS = ("direct", "multipliers", "null_space", "auto")
 

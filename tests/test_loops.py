@@ -15,12 +15,12 @@ from tolerances import COMPLEX_STEP, ROUNDING
 
 import qddot
 from qddot import scalars
-from qddot.algorithms import constrained, loops
+from qddot.algorithms import constrained_dynamics, loop_constraints
 from qddot.algorithms.kinematics import link_poses
-from qddot.assembly import independent_rows
-from qddot.closing import closing, row_count
+from qddot.dynamics.loop_assembly import independent_rows
 from qddot.joints import KINDS, Fixed, Free, Own, Planar, Prismatic, Revolute, Spherical, Universal
-from qddot.model import Loop
+from qddot.mechanism.loop_joints import closing, row_count
+from qddot.mechanism.model import Loop
 from qddot.robots.generators import _random_joint as random_joint
 from qddot.spatial import Transform, constant_transform
 
@@ -128,19 +128,19 @@ def test_closing_joints_of_every_kind(joint):
     if joint.nq != joint.nv:
         q, v = closed_at(robot, joint.random(np.random.default_rng(5)))
     rows = row_count(joint)
-    assert loops.count(model) == len(loops.row_names(model)) == rows
+    assert loop_constraints.count(model) == len(loop_constraints.row_names(model)) == rows
     if rows == 0:
-        assert loops.jacobian(model, q).shape == (0, robot.nv)
+        assert loop_constraints.jacobian(model, q).shape == (0, robot.nv)
         return
-    close(loops.residual(model, q), np.zeros(rows), ROUNDING)
-    A = loops.jacobian(model, q)
-    steps = [loops.residual(model, robot.integrate(q, 1e-20j * e)).imag / 1e-20 for e in np.eye(robot.nv)]
+    close(loop_constraints.residual(model, q), np.zeros(rows), ROUNDING)
+    A = loop_constraints.jacobian(model, q)
+    steps = [loop_constraints.residual(model, robot.integrate(q, 1e-20j * e)).imag / 1e-20 for e in np.eye(robot.nv)]
     close(A, np.stack(steps, axis=-1), COMPLEX_STEP)
     assert np.linalg.matrix_rank(A, tol=1e-9) == 6 - joint.nv
     assert np.array_equal(A[:, 0], np.zeros(rows))  # what carries both bodies does not move one in the other
     v = v - np.linalg.pinv(A) @ (A @ v)
-    moved = loops.jacobian(model, robot.integrate(q, 1e-20j * v)).imag / 1e-20
-    close(loops.bias(model, q, v), moved @ v, 10 * COMPLEX_STEP)
+    moved = loop_constraints.jacobian(model, robot.integrate(q, 1e-20j * v)).imag / 1e-20
+    close(loop_constraints.bias(model, q, v), moved @ v, 10 * COMPLEX_STEP)
     if joint.nv:
         T = (joint.transform(joint.neutral()).inverse() @ joint.transform(joint.neutral())).inverse()
         assert len(closing(joint, T).axes) == joint.nv
@@ -172,7 +172,7 @@ def test_no_half_turn_looks_closed(joint):
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_rows_and_mobility(name):
     robot = MECHANISMS[name]()
-    assert (loops.count(robot.model), robot.mobility) == COUNTS[name]
+    assert (loop_constraints.count(robot.model), robot.mobility) == COUNTS[name]
     close(robot.constraint_residual(robot.neutral()), np.zeros(COUNTS[name][0]), 1e-14)
 
 
@@ -227,10 +227,10 @@ def test_null_space_in_any_units():
     X, A, force = rng.standard_normal((6, 6)), rng.standard_normal((3, 6)), rng.standard_normal(6)
     M, A = X @ X.T + np.eye(6), np.vstack([A, A[0] + A[1]])
     c = A @ rng.standard_normal(6)
-    a, lam = constrained.null_space(M, force, A, c, 3)
+    a, lam = constrained_dynamics.null_space(M, force, A, c, 3)
     close(A @ a, c)
     close(M @ a, force + A.T @ lam)
-    small, forces = constrained.null_space(M, force, 1e-10 * A, 1e-10 * c, 3)
+    small, forces = constrained_dynamics.null_space(M, force, 1e-10 * A, 1e-10 * c, 3)
     close(small, a)
     close(1e-10 * forces, lam)
 
@@ -607,7 +607,7 @@ def test_an_immovable_structure_needs_no_torque():
     robot = b.loop("apex", "left", "right", Fixed(), *ends).robot()
     q = v = a = np.zeros(2)
     assert robot.mobility == 0
-    assert loops.count(robot.model) > robot.nv  # n < m
+    assert loop_constraints.count(robot.model) > robot.nv  # n < m
     weight = robot.spanning_tree().inverse_dynamics(q, v, a)
     assert np.abs(weight).min() > 0.5
     tau, lam = robot.constrained_inverse_dynamics(q, v, a, actuated=robot.joint_names)

@@ -28,12 +28,17 @@ from targets import OWN, restricted
 from test_kernels import assert_two_ulp, compiled, hard_angles
 
 import qddot
-from qddot import kernels, scalars
-from qddot.compiler import interp, llvm, machine, rollout, target
-from qddot.compiler.expr import trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.program import straight_line
-from qddot.compiler.target import LEVELS, X86, Target, host, native
+from qddot import scalars
+from qddot.compiler.codegen.abi import time_stepping
+from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.ir import interpreter
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.targets import host as target
+from qddot.compiler.targets.host import LEVELS, X86, Target, host, native
+from qddot.dynamics import pipeline
 
 TESTS = Path(__file__).parent
 BITS = TESTS / "machine_bits.py"
@@ -53,16 +58,16 @@ def run(code, **environment):
 
 
 def test_unknown_and_impossible_loaders_are_refused(monkeypatch):
-    data = machine.compile_object(sum_and_product(host()))
+    data = llvm_compile.compile_object(sum_and_product(host()))
     monkeypatch.setenv("QDDOT_LOADER", "dlopen")
     with pytest.raises(qddot.InputError, match=r"QDDOT_LOADER='dlopen' is not known; take 'own' or 'llvm'"):
-        machine.Code(data)
+        llvm_compile.Code(data)
     monkeypatch.setenv("QDDOT_LOADER", "own")
-    monkeypatch.setattr(machine, "architecture", lambda: "arm64")
+    monkeypatch.setattr(llvm_compile, "architecture", lambda: "arm64")
     with pytest.raises(qddot.InputError, match="works on x86-64 Linux only"):
-        machine.Code(data)
+        llvm_compile.Code(data)
     monkeypatch.setenv("QDDOT_LOADER", "")
-    assert machine.loader() == "llvm"
+    assert llvm_compile.loader() == "llvm"
 
 
 def sum_and_product(kind):
@@ -77,7 +82,7 @@ def test_llvms_loader_drops_three_hundred_kernels():
         import gc, sys
         import numpy as np
         from test_kernels import compiled
-        from qddot.compiler import machine
+        from qddot.compiler.runtime import llvm_compile as machine
         assert machine.loader() == "llvm"
         x, kept = np.array([[0.25], [-0.5]]), []
         for k in range(300):
@@ -95,7 +100,7 @@ def test_llvms_loader_drops_three_hundred_kernels():
 def test_llvms_loader_refuses_what_is_no_object(data):
     """In a process of its own: LLVM itself would end it."""
     code = f"""
-        from qddot.compiler import machine
+        from qddot.compiler.runtime import llvm_compile as machine
         from qddot.errors import ObjectError
         try:
             machine.Code({data!r})
@@ -109,7 +114,7 @@ def test_llvms_engines_go_on_any_thread_while_others_compile():
     """By reference count and by the garbage collector, which may run in the middle of a compilation."""
     code = """
         import gc, os, threading
-        from qddot.compiler import machine
+        from qddot.compiler.runtime import llvm_compile as machine
         text = os.environ["TEXT"]
         data = machine.compile_object(text)
         gc.set_threshold(20)  # often: garbage of one thread is collected by another one that holds the lock
@@ -164,7 +169,7 @@ def level(request, monkeypatch):
 
 @pytest.mark.skipif(target.architecture() != X86, reason="other processors have no levels")
 def test_numpy_and_llvm_agree_about_this_processor():
-    features = machine._llvm().get_host_cpu_features()
+    features = llvm_compile._llvm().get_host_cpu_features()
     assert native().fma == features["fma"]
     assert native().avx512 == (features["avx512f"] and features["avx512dq"])
     assert (native().vector_bits >= 256) == features["avx"]
@@ -203,7 +208,7 @@ def reference(fma, name, options):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QDDOT_TARGET_CPU")
         patch.setattr(target, "native", lambda: dataclasses.replace(native(), fma=fma))
-        return kernels.build(model, name, **{**options, "lanes": 1})
+        return pipeline.build(model, name, **{**options, "lanes": 1})
 
 
 def test_sine_and_cosine_of_every_processor(level):
@@ -219,7 +224,7 @@ def test_arithmetic_of_every_processor_is_the_interpreters(level):
 
     kernel, program = compiled(function, [3], (5,))
     x = np.random.default_rng(0).standard_normal((200, 3))
-    assert np.array_equal(kernel(x), [interp.run(program, row) for row in x])
+    assert np.array_equal(kernel(x), [interpreter.run(program, row) for row in x])
 
 
 def test_rolled_code_and_time_loops_of_every_processor(level):
@@ -244,7 +249,7 @@ def test_no_text_asks_for_what_is_not_there(fma):
     graph, nodes, _ = trace(lambda x: np.array([scalars.sin(x[0] * x[1] + x[2]), scalars.cos(x[0])], dtype=object), [4])
     program = fused(straight_line(graph, nodes, 4))
     texts = [llvm.render(program, [(4,)], [(2,)], 4, dtype, kind) for dtype in ("float64", "float32")]
-    texts.append(rollout.render(rollout.Step(program), rollout.Layout(2, 0, 0, 2, 4), fma)[0])
+    texts.append(time_stepping.render(time_stepping.Step(program), time_stepping.Layout(2, 0, 0, 2, 4), fma)[0])
     for text in texts:
         called = [line for line in text.splitlines() if "@llvm.fma." in line and not line.startswith("declare")]
         assert bool(called) == fma

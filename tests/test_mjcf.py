@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from qddot import conventions
-from qddot.algorithms import loops
+from qddot.algorithms import loop_constraints
 from qddot.algorithms.articulated_body import forward_dynamics
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
-from qddot.algorithms.passive import passive_forces
+from qddot.algorithms.passive_forces import passive_forces
 from qddot.errors import FileError
 from qddot.formats import mjcf
 from qddot.joints import Fixed, Spherical
 from qddot.robot import Robot
-from qddot.rotation import rotation_quaternion
+from qddot.spatial.rotation import rotation_quaternion
 
 FOLDERS = {
     "gymnasium": "envs/mujoco/assets",
@@ -458,7 +458,7 @@ def test_equalities_of_joints_and_fixed_tendons_hold_where_mujocos_do(name):
     model = builder.model()
     names = model.joint_names
     assert {names[i]: names[f.link] for i, f in enumerate(model.mimic) if f is not None} == followers
-    assert loops.count(model) == rows
+    assert loop_constraints.count(model) == rows
     assert not [f for f in builder.findings if f.severity == "warning"]
     compare_dynamics(m, model, 3)
     for d in states(m, 3, model):
@@ -468,8 +468,8 @@ def test_equalities_of_joints_and_fixed_tendons_hold_where_mujocos_do(name):
         J = d.efc_J.reshape(-1, n)[equal] @ E
         is_row = np.abs(J).max(axis=-1, initial=0.0) > 1e-12  # the others are what followers keep
         near(d.efc_pos[equal][~is_row], np.zeros(np.sum(~is_row)), floor=1e-12)
-        near(loops.residual(model, q), d.efc_pos[equal][is_row], 1e-12, 1e-12)
-        near(loops.jacobian(model, q), J[is_row], 1e-12, 1e-12)
+        near(loop_constraints.residual(model, q), d.efc_pos[equal][is_row], 1e-12, 1e-12)
+        near(loop_constraints.jacobian(model, q), J[is_row], 1e-12, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["polynomial of a follower", "two tendons, not linear", "held"])

@@ -13,7 +13,7 @@ from tests import faults, mutants
 ROOT = Path(__file__).parent.parent
 
 WEAK = """
-from qddot.rotation import cross
+from qddot.spatial.rotation import cross
 
 def test_weak():
     assert len(cross((2.0, 3.0, 5.0), (7.0, 11.0, 13.0))) == 3
@@ -28,11 +28,11 @@ sys.path[:0] = [{root!r}, {folder!r}]
 from tests import mutants
 papers = mutants._prepared()
 rows = [
-    ("(1)", "`qddot.rotation.cross`", "`tests/test_spatial.py::test_twist_matrix`"),
-    ("(2)", "`qddot.rotation.cross`", "`{weak}::test_weak`"),
-    ("(3)", "`qddot.rotation.cross`", "`{weak}::test_weak`, `tests/test_spatial.py::test_twist_matrix`"),
-    ("(4)", "`qddot.rotation.cross`", "`{weak}::test_crash`"),
-    ("(5)", "`qddot.algorithms.changes.Change`", "`{weak}::test_weak`"),
+    ("(1)", "`qddot.spatial.rotation.cross`", "`tests/test_spatial.py::test_twist_matrix`"),
+    ("(2)", "`qddot.spatial.rotation.cross`", "`{weak}::test_weak`"),
+    ("(3)", "`qddot.spatial.rotation.cross`", "`{weak}::test_weak`, `tests/test_spatial.py::test_twist_matrix`"),
+    ("(4)", "`qddot.spatial.rotation.cross`", "`{weak}::test_crash`"),
+    ("(5)", "`qddot.algorithms.perturbation.Change`", "`{weak}::test_weak`"),
 ]
 papers.tables = lambda: {{"Kim 2012": [papers.Row((e,), "", f, t) for e, f, t in rows]}}
 json.dump(mutants.run("", 3, 2), open({out!r}, "w"))
@@ -52,8 +52,8 @@ def test_weak_tests_are_found(tmp_path):
     assert all("a[" in says for says in blind.missed)
     assert (both.crashed, both.missed) == (0, [])
     assert (crash.made, crash.crashed) == (3, 3)
-    assert crash.missed == ["qddot.rotation.cross: no assertion fails"]
-    assert nothing.missed == ["qddot.algorithms.changes.Change: no fault could be made"]
+    assert crash.missed == ["qddot.spatial.rotation.cross: no assertion fails"]
+    assert nothing.missed == ["qddot.algorithms.perturbation.Change: no fault could be made"]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_equations_that_a_comment_cites(comment, paper, found):
 
 def test_faults_are_put_on_the_lines_of_the_equation():
     """Of `composites` in Lin's paper the line with (29) and no other."""
-    found = faults.faults("qddot.algorithms.lin.composites", "Lin 1991", ("(29)",), 4)
+    found = faults.faults("qddot.algorithms.papers.lin.composites", "Lin 1991", ("(29)",), 4)
     assert found
     assert all("p_hat[i], inward(E.T[j], p_hat[j])" in f.says for f in found)
-    every = faults.faults("qddot.algorithms.lin.composites", "Lin 1991", ("(1000)",), 100)
+    every = faults.faults("qddot.algorithms.papers.lin.composites", "Lin 1991", ("(1000)",), 100)
     assert len({f.says for f in every}) > 10
     assert [f.code for f in every if f.code == f.owner.__code__] == []
 
@@ -121,8 +121,8 @@ def test_reasons_of_equivalent_faults_are_still_needed():
 
 
 def test_faulty_numbers_keep_their_kind():
-    from qddot.blocks import Vector
     from qddot.spatial import Motion
+    from qddot.spatial.joint_blocks import Vector
 
     assert faults.off(3) == 4
     assert isinstance(faults.off(Vector((1.0, 2.0))), Vector)

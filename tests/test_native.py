@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qddot import robots
-from qddot.build import Builder
 from qddot.errors import FileError, ModelError, QddotError
 from qddot.formats import native
 from qddot.joints import KINDS, Fixed, Own, Revolute, Spherical
-from qddot.model import Model
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.model import Model
+from qddot.mechanism.validation import pose
 from qddot.robots.generators import OWN_JOINTS, cam, random_tree
 from qddot.spatial import IDENTITY, ZERO
 

@@ -7,24 +7,25 @@ from mechanisms import MOVING, State, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 import qddot
-from qddot import functions, kernels
-from qddot.algorithms import augmented, kinematics, newton_euler, operators, parallel
-from qddot.algorithms.operators import System
-from qddot.blocks import Motions, complement
-from qddot.check import brute_force_mass_matrix
-from qddot.compiler import interp
+from qddot.algorithms import kinematics, newton_euler
+from qddot.algorithms.papers import augmented, divide_and_conquer, operators
+from qddot.algorithms.papers.operators import System
+from qddot.compiler.ir import interpreter
+from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.identities import brute_force_mass_matrix
 from qddot.errors import InputError, NotRollableError
-from qddot.functions import FUNCTIONS
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad, Ad_inv_T, motion
+from qddot.spatial.joint_blocks import Motions, complement
 
 SETTINGS = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FORWARD = {
     "operators": operators.forward_dynamics,
     "augmented": augmented.forward_dynamics,
     "constraint_forces": augmented.forward_dynamics_constraint_forces,
-    "divide_and_conquer": parallel.forward_dynamics,
+    "divide_and_conquer": divide_and_conquer.forward_dynamics,
 }
 
 
@@ -199,9 +200,9 @@ COMPILED = ("revolute", "free", "universal")  # the others by the definition of 
 def traced(model, name, method, *arrays):
     """A batch by compiled code where the joints are of few kinds, else state by state by the interpreter."""
     if {joint.kind for joint in model.joint[1:]} <= set(COMPILED):
-        return kernels.build(model, name, method)(*arrays)
-    program = functions.traced(model, name, method)
-    rows = [interp.run(program, np.concatenate([x[k].ravel() for x in arrays])) for k in range(len(arrays[0]))]
+        return pipeline.build(model, name, method)(*arrays)
+    program = catalogue.traced(model, name, method)
+    rows = [interpreter.run(program, np.concatenate([x[k].ravel() for x in arrays])) for k in range(len(arrays[0]))]
     return np.array(rows).reshape(len(rows), *FUNCTIONS[name].output(model))
 
 
@@ -264,7 +265,7 @@ def test_a_link_without_inertia():
     with pytest.raises(InputError, match=r"link 'b' has no mass .* 'constraint_forces'"):
         FORWARD["constraint_forces"](robot.model, s.q, s.v, s.a)
     with pytest.raises(InputError, match="link 'b' has no mass"):
-        functions.traced(robot.model, "forward_dynamics", "constraint_forces")
+        catalogue.traced(robot.model, "forward_dynamics", "constraint_forces")
 
 
 def test_the_stacked_system_wants_coordinates_of_their_own():

@@ -13,8 +13,8 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import qddot
-from qddot.compiler import machine, threads
-from qddot.compiler.threads import in_parallel
+from qddot.compiler.runtime import llvm_compile, threads
+from qddot.compiler.runtime.threads import in_parallel
 
 N = 6
 ROWS = 40
@@ -302,8 +302,8 @@ def large():
 @pytest.fixture
 def no_memory():
     """Makes the heap empty, and returns what it was: compiled code that returns null, since it may run without the GIL."""
-    nothing = machine.Code(machine.compile_object("define ptr @loop(i64 %size) {\n  ret ptr null\n}\n"))
-    environment, heap = machine.library_functions(), machine.library_functions()[3]
+    nothing = llvm_compile.Code(llvm_compile.compile_object("define ptr @loop(i64 %size) {\n  ret ptr null\n}\n"))
+    environment, heap = llvm_compile.library_functions(), llvm_compile.library_functions()[3]
     environment[3] = nothing.address
     yield heap
     environment[3] = heap
@@ -318,7 +318,7 @@ def test_no_memory_is_an_error_of_its_own_call(large, no_memory, count):
                 call(x, x, x)
     with pytest.raises(MemoryError):  # nor can it be missed without qddot's own code around it
         large.ufunc(q, q, q)
-    machine.library_functions()[3] = no_memory
+    llvm_compile.library_functions()[3] = no_memory
     assert np.isfinite(large(q, q, q)).all()
 
 

@@ -9,10 +9,11 @@ from tolerances import solve
 
 import qddot
 from benchmarks import parallel as benchmark
-from qddot import functions
-from qddot.algorithms import articulated_body, newton_euler, parallel
-from qddot.algorithms.contraction import schedule
-from qddot.compiler import interp
+from qddot.algorithms import articulated_body, newton_euler
+from qddot.algorithms.papers import divide_and_conquer
+from qddot.algorithms.papers.tree_contraction import schedule
+from qddot.compiler.ir import interpreter
+from qddot.dynamics import catalogue
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 
@@ -81,7 +82,7 @@ def test_long_chains(n, kind):
     robot = Robot(qddot.chain(n, joint=kind).model.without_passive_forces(), compiled=False)
     s = State(robot)
     tau = newton_euler.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
-    found = parallel.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext)
+    found = divide_and_conquer.forward_dynamics(s.model, s.q, s.v, tau, s.f_ext)
     tolerance = 10 * solve(np.linalg.cond(robot.mass_matrix(s.q)))
     assert np.max(np.abs(found - s.a)) <= tolerance * np.max(np.abs(s.a))
 
@@ -91,7 +92,7 @@ def test_long_trees(seed):
     robot = Robot(random_tree(60, rng=seed, order=("depth", "breadth", "random")[seed % 3]).model(), compiled=False)
     s = State(robot)
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
-    found = parallel.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
+    found = divide_and_conquer.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
     assert np.max(np.abs(found - expected)) <= 10 * solve(np.linalg.cond(robot.mass_matrix(s.q))) * np.max(np.abs(expected))
 
 
@@ -99,15 +100,15 @@ def test_batches_complex_steps_and_other_scalars():
     robot = Robot(random_tree(6, rng=3).model(), compiled=False)
     states = [State(robot, k) for k in range(4)]
     q, v, a, f = (np.stack([getattr(s, x) for s in states]) for x in ("q", "v", "a", "f_ext"))
-    batch = parallel.forward_dynamics(robot.model, q, v, a, f)
+    batch = divide_and_conquer.forward_dynamics(robot.model, q, v, a, f)
     for k in range(4):
-        one = parallel.forward_dynamics(robot.model, q[k], v[k], a[k], f[k])
+        one = divide_and_conquer.forward_dynamics(robot.model, q[k], v[k], a[k], f[k])
         assert np.array_equal(batch[k], one)
-        objects = parallel.forward_dynamics(robot.model, *(x[k].astype(object) for x in (q, v, a)), f[k])
+        objects = divide_and_conquer.forward_dynamics(robot.model, *(x[k].astype(object) for x in (q, v, a)), f[k])
         assert np.max(np.abs(objects.astype(float) - one)) <= 1e-9 * np.max(np.abs(one))
-    pushed = parallel.forward_dynamics(robot.model, q[0], v[0], a[0], f)  # forces alone may have batch axes
-    assert np.array_equal(pushed[2], parallel.forward_dynamics(robot.model, q[0], v[0], a[0], f[2]))
-    step = parallel.forward_dynamics(robot.model, q[0], v[0], a[0] + 1e-20j * v[0]).imag / 1e-20
+    pushed = divide_and_conquer.forward_dynamics(robot.model, q[0], v[0], a[0], f)  # forces alone may have batch axes
+    assert np.array_equal(pushed[2], divide_and_conquer.forward_dynamics(robot.model, q[0], v[0], a[0], f[2]))
+    step = divide_and_conquer.forward_dynamics(robot.model, q[0], v[0], a[0] + 1e-20j * v[0]).imag / 1e-20
     expected = np.linalg.solve(robot.mass_matrix(q[0]), v[0])
     assert np.max(np.abs(step - expected)) <= 1e-9 * np.max(np.abs(expected))
 
@@ -124,9 +125,11 @@ def test_links_without_mass_wait_for_what_they_carry(where):
         b.joint(f"j{k}", f"l{k - 1}" if k > 1 else "world", f"l{k}", qddot.joints.Revolute(tuple(axes[k].tolist())), at)
     s = State(b.robot())
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a)
-    found = parallel.forward_dynamics(s.model, s.q, s.v, s.a)
+    found = divide_and_conquer.forward_dynamics(s.model, s.q, s.v, s.a)
     assert np.max(np.abs(found - expected)) <= 1e-9 * np.max(np.abs(expected))
-    traced = interp.run(functions.traced(s.model, "forward_dynamics", "divide_and_conquer"), np.array([*s.q, *s.v, *s.a]))
+    traced = interpreter.run(
+        catalogue.traced(s.model, "forward_dynamics", "divide_and_conquer"), np.array([*s.q, *s.v, *s.a])
+    )
     assert np.max(np.abs(traced - expected)) <= 1e-9 * np.max(np.abs(expected))
 
 
@@ -134,7 +137,7 @@ def test_real_robots_agree():
     for name in ("puma560", "quadruped", "stanford", "scara"):
         s = State(qddot.load(name))
         expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
-        found = parallel.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
+        found = divide_and_conquer.forward_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
         assert np.max(np.abs(found - expected)) <= 1e-10 * np.max(np.abs(expected)), name
 
 

@@ -11,15 +11,19 @@ from real_robots import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
-from qddot import functions, kernels, parameters
-from qddot.compiler import in_rows, interp, llvm, machine
-from qddot.compiler.expr import trace
-from qddot.compiler.fuse import fused
-from qddot.compiler.kernel import Info, Kernel
-from qddot.compiler.program import straight_line
-from qddot.compiler.target import host
-from qddot.functions import FUNCTIONS
+from qddot.compiler.codegen.llvm import lazy_inputs
+from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.ir import interpreter
+from qddot.compiler.ir.expr import trace
+from qddot.compiler.ir.fuse import fused
+from qddot.compiler.ir.program import straight_line
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.targets.host import host
+from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.joints import Free, Prismatic, Revolute, Spherical
+from qddot.mechanism import parameters
 from qddot.robots.generators import random_tree
 from qddot.scalars import less, where
 from qddot.spatial import Transform
@@ -66,7 +70,7 @@ def state_of(robot, rng, count=None):
 
 
 def eager(robot, name, arrays, **extra):
-    return np.asarray(functions.lookup(name, "auto")[2](robot.model, *arrays, **extra), dtype=float)
+    return np.asarray(catalogue.lookup(name, "auto")[2](robot.model, *arrays, **extra), dtype=float)
 
 
 # ---- the same numbers as a robot that has them
@@ -84,12 +88,12 @@ def test_every_function_on_every_kind_of_joint(name, names, kind):
     values = {n: other_values(robot, n, rng) for n in names}
     known, extra = state_of(robot, rng), needs_of(name, robot)
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    program = fused(functions.traced(robot.model, name, "auto", free=names, **extra))
+    program = fused(catalogue.traced(robot.model, name, "auto", free=names, **extra))
     inputs = np.concatenate([np.ravel(x) for x in (*arrays, *values.values())])
     other = robot.with_parameters(values)
     solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
     worse = np.linalg.cond(eager(other, "mass_matrix", [known["q"]])) if solves else 1.0
-    close(interp.run(program, inputs), eager(other, name, arrays, **extra).ravel(), OTHER_ORDER * worse)
+    close(interpreter.run(program, inputs), eager(other, name, arrays, **extra).ravel(), OTHER_ORDER * worse)
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +126,11 @@ def test_every_name(tree, name):
     known, value = state_of(tree, rng), other_values(tree, name, rng)
     for function in ("inverse_dynamics", "mass_matrix", "potential_energy"):
         arrays = [known[x] for x in FUNCTIONS[function].inputs]
-        program = fused(functions.traced(tree.model, function, "auto", free=(name,)))
+        program = fused(catalogue.traced(tree.model, function, "auto", free=(name,)))
         for given in (value, tree.parameters(name)):
             inputs = np.concatenate([np.ravel(x) for x in (*arrays, given)])
             other = tree.with_parameters({name: given})
-            close(interp.run(program, inputs), eager(other, function, arrays).ravel(), OTHER_ORDER)
+            close(interpreter.run(program, inputs), eager(other, function, arrays).ravel(), OTHER_ORDER)
 
 
 def test_shapes(tree):
@@ -339,10 +343,10 @@ def test_wide_parameters_in_rows(monkeypatch):
 
     graph, nodes, _ = trace(f, [3 + 22 + 20])
     program, shapes = straight_line(graph, nodes, 45), [(3,), (2, 11), (20,)]
-    assert in_rows.wide_parameters(program, shapes, 2) == {1: range(3, 25)}
-    assert in_rows.wide_parameters(program, shapes, 1) == {}
+    assert lazy_inputs.wide_parameters(program, shapes, 2) == {1: range(3, 25)}
+    assert lazy_inputs.wide_parameters(program, shapes, 1) == {}
     code = [n for n in program.nodes() if graph.ops[n] in ("mul", "add", "select")]
-    tiles = in_rows.input_tiles(program, {1: range(3, 25)}, [code[:1], code[1:]])
+    tiles = lazy_inputs.input_tiles(program, {1: range(3, 25)}, [code[:1], code[1:]])
     found = {(t.start, t.chunk, tuple(sorted(t.nodes)), tuple(graph.args[n][0] for n in t.later)) for t in tiles.values()}
     assert found == {(0, 0, (0, 1, 2, 3), (4, 5, 6)), (4, 1, (0, 2, 3), ()), (8, 1, (1,), ()), (18, 1, (3,), ())}
 
@@ -350,9 +354,9 @@ def test_wide_parameters_in_rows(monkeypatch):
     text = llvm.render(program, shapes, [(4,)], 8, "float64", host(), 2)
     assert host().avx512 == ("core8r" in text)
     info = Info("toy", "", "unrolled", "float64", 8, program.count(), len(code), 0, 0.0, False)
-    k = Kernel(machine.Code(machine.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: "")
+    k = Kernel(llvm_compile.Code(llvm_compile.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: "")
     x, y, z = (np.random.default_rng(0).standard_normal((24, *shape)) for shape in shapes)
-    expected = [interp.run(program, np.concatenate([a, b.ravel(), c])) for a, b, c in zip(x, y, z, strict=True)]
+    expected = [interpreter.run(program, np.concatenate([a, b.ravel(), c])) for a, b, c in zip(x, y, z, strict=True)]
     close(k(x, y, z), expected, OTHER_ORDER)
     assert np.array_equal(k(x, np.repeat(y, 2, axis=0)[::2], z), k(x, y, z))
 
@@ -424,7 +428,7 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
     both, turned = (arm.kernel("inverse_dynamics", free=f) for f in (names, names[::-1]))
     assert np.array_equal(both(q, v, a, 2.0, 3.0), turned(q, v, a, 3.0, 2.0))
     keys = {
-        kernels._key(arm.model, "inverse_dynamics", "auto", "float64", None, {"free": f} if f else {})
+        pipeline._key(arm.model, "inverse_dynamics", "auto", "float64", None, {"free": f} if f else {})
         for f in ((), names[:1], names[1:], names, names[::-1])
     }
     assert len(keys) == 5
@@ -433,13 +437,13 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
 def test_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     model = random_tree(3, rng=9, kinds=("revolute",)).model()
-    first = kernels.build(model, "gravity_force", free=("mass",))
-    again = kernels.build(model, "gravity_force", free=("mass",))
+    first = pipeline.build(model, "gravity_force", free=("mass",))
+    again = pipeline.build(model, "gravity_force", free=("mass",))
     assert (first.info.cached, again.info.cached) == (False, True)
     assert again.info.free == ("mass",)
     q = np.ones(3)
     assert np.array_equal(first(q, [1.0, 2.0, 3.0]), again(q, [1.0, 2.0, 3.0]))
-    assert not kernels.build(model, "gravity_force", free=("link1.mass",)).info.cached
+    assert not pipeline.build(model, "gravity_force", free=("link1.mass",)).info.cached
 
 
 def test_explain(arm):
@@ -454,12 +458,12 @@ def test_the_rest_still_folds():
     """Panda's inertias are dense, so that freeing them adds few operations; a damper is a product and a difference."""
     robot = cases.case("panda7", 1).robot
     folded, every, one = (
-        sum(functions.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=f).count().values())
+        sum(catalogue.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=f).count().values())
         for f in ((), ("inertia",), ("panda_link7.mass",))
     )
     assert every <= 1.3 * folded
     assert one <= 1.3 * folded
-    still = functions.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=("damping",)).count()
+    still = catalogue.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=("damping",)).count()
     assert sum(still.values()) == folded + 2 * 7
 
 

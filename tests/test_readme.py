@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from real_robots import ROBOTS
 
-from qddot.cli import main
+from qddot.cli.main import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -19,7 +19,7 @@ import qddot
 from qddot.errors import RecordingError
 from qddot.simulation import controls, recorded
 from qddot.simulation.recorded import record_simulation
-from qddot.simulation.recording import Recording, record
+from qddot.simulation.run_folder import Recording, record
 
 CHUNKS, STEPS = 12, 10
 ROBOT = "double_pendulum"

@@ -17,7 +17,7 @@ import qddot
 from qddot.errors import RecordingError
 from qddot.simulation.archive import packed, unpacked
 from qddot.simulation.recorded import record_simulation
-from qddot.simulation.recording import Recording
+from qddot.simulation.run_folder import Recording
 
 ODD = [
     None,

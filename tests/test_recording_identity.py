@@ -12,7 +12,7 @@ import qddot
 from qddot.scalars import sin
 from qddot.simulation import Rollout
 from qddot.simulation.recorded import record_simulation
-from qddot.simulation.recording import Recording
+from qddot.simulation.run_folder import Recording
 
 LINK = "left_crank"
 

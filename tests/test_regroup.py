@@ -14,11 +14,12 @@ from test_kernels import REAL
 import qddot
 from benchmarks import counts
 from benchmarks.counts import arm, count
-from qddot import functions, regroup
-from qddot.algorithms import classical, composite_body, energy
+from qddot.algorithms import composite_body, energy, newton_euler_classical
+from qddot.dynamics import catalogue
 from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
-from qddot.rotation import Rotation
+from qddot.mechanism import simplify
 from qddot.spatial import Inertia, Transform, inertia_seen
+from qddot.spatial.rotation import Rotation
 
 TOLERANCE = 1e-12  # relative to the largest entry
 
@@ -32,7 +33,8 @@ def unchanged(robot, rewrite, f_ext=False):
     other = rewrite(s.model)
     extra = (s.f_ext,) if f_ext else ()
     close(
-        classical.inverse_dynamics(other, s.q, s.v, s.a, *extra), classical.inverse_dynamics(s.model, s.q, s.v, s.a, *extra)
+        newton_euler_classical.inverse_dynamics(other, s.q, s.v, s.a, *extra),
+        newton_euler_classical.inverse_dynamics(s.model, s.q, s.v, s.a, *extra),
     )
     close(composite_body.mass_matrix(other, s.q), composite_body.mass_matrix(s.model, s.q))
     close(energy.kinetic_energy(other, s.q, s.v), energy.kinetic_energy(s.model, s.q, s.v))
@@ -41,15 +43,15 @@ def unchanged(robot, rewrite, f_ext=False):
 @given(trees())
 @settings(deadline=None)  # 120 digits, on machines that have other work
 def test_joint_forces_are_unchanged_by_regrouping(robot):
-    unchanged(robot, regroup.regrouped, f_ext=True)
+    unchanged(robot, simplify.regrouped, f_ext=True)
 
 
 @given(trees())
 @settings(deadline=None)  # 120 digits, on machines that have other work
 def test_joint_forces_are_unchanged_in_other_frames(robot):
-    unchanged(robot, regroup.reframed)
-    unchanged(robot, regroup.simplified)
-    unchanged(robot, lambda model: regroup.simplified(regroup.simplified(model)))
+    unchanged(robot, simplify.reframed)
+    unchanged(robot, simplify.simplified)
+    unchanged(robot, lambda model: simplify.simplified(simplify.simplified(model)))
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
@@ -58,8 +60,8 @@ def test_real_robots_are_unchanged(path):
         warnings.simplefilter("ignore", qddot.QddotWarning)
         robot = qddot.load(path, floating_base=len(path.name) % 2 == 1)
     if robot.nv:
-        unchanged(robot, regroup.regrouped, f_ext=True)
-        unchanged(robot, regroup.simplified)
+        unchanged(robot, simplify.regrouped, f_ext=True)
+        unchanged(robot, simplify.simplified)
 
 
 # ---- the rule of each joint kind
@@ -125,7 +127,7 @@ def test_own_joints_leave_nothing():
 
 
 def test_a_revolute_arm_has_no_masses_left():
-    model = regroup.simplified(qddot.load("puma560").model)
+    model = simplify.simplified(qddot.load("puma560").model)
     for I in model.inertia[1:]:
         assert I.m == 0.0
         assert I.h[2] == 0.0
@@ -146,7 +148,7 @@ def test_nearly_parallel_axes_keep_their_frames():
         b.link(f"link{k}", 1.0, (0.1, 0.2, 0.3), (0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
         axis = (0.0, np.sin(k * tilt), np.cos(k * tilt))
         b.joint(f"j{k}", f"link{k - 1}" if k else "world", f"link{k}", Revolute(axis), qddot.pose((0.3, 0.2, 0.1)))
-    unchanged(b.robot(), regroup.simplified)
+    unchanged(b.robot(), simplify.simplified)
 
 
 def test_parallel_axes_are_turned_by_sums_of_angles():
@@ -160,20 +162,27 @@ def test_parallel_axes_are_turned_by_sums_of_angles():
         else:
             robot = qddot.load(name)
         s = State(robot, 2)
-        model = regroup.simplified(s.model)
-        assert regroup.has_parallel_axes(model)
-        other = regroup.with_sums_of_angles(model, s.q)
-        close(classical.inverse_dynamics(other, s.q, s.v, s.a), classical.inverse_dynamics(s.model, s.q, s.v, s.a))
+        model = simplify.simplified(s.model)
+        assert simplify.has_parallel_axes(model)
+        other = simplify.with_sums_of_angles(model, s.q)
+        close(
+            newton_euler_classical.inverse_dynamics(other, s.q, s.v, s.a),
+            newton_euler_classical.inverse_dynamics(s.model, s.q, s.v, s.a),
+        )
         close(composite_body.mass_matrix(other, s.q), composite_body.mass_matrix(s.model, s.q))
-        close(classical.forward_dynamics(other, s.q, s.v, s.a), classical.forward_dynamics(s.model, s.q, s.v, s.a), 1e-10)
+        close(
+            newton_euler_classical.forward_dynamics(other, s.q, s.v, s.a),
+            newton_euler_classical.forward_dynamics(s.model, s.q, s.v, s.a),
+            1e-10,
+        )
 
 
 def test_sums_of_angles_are_taken_where_they_pay():
     puma = qddot.load("puma560").model  # its second and third axis are parallel
-    taken = functions.cheapest(puma, "mass_matrix", "auto")
+    taken = catalogue.cheapest(puma, "mass_matrix", "auto")
     assert taken.sums
-    assert len(taken.program.nodes()) < len(functions.traced(puma, "mass_matrix", "composite_body").nodes())
-    assert not functions.cheapest(arm(4), "mass_matrix", "auto").sums
+    assert len(taken.program.nodes()) < len(catalogue.traced(puma, "mass_matrix", "composite_body").nodes())
+    assert not catalogue.cheapest(arm(4), "mass_matrix", "auto").sums
 
 
 def test_a_used_robot_can_be_pickled():
@@ -215,7 +224,7 @@ def test_counts_of_six_joints():
 
 @pytest.mark.parametrize("function", ["mass_matrix", "bias_force", "forward_dynamics"])
 def test_counts_depend_on_the_shape_of_an_arm_and_not_on_its_numbers(function):
-    method = functions.FUNCTIONS[function].auto[:1] or ("composite_body",)
+    method = catalogue.FUNCTIONS[function].auto[:1] or ("composite_body",)
     found = np.array([count(arm(5, seed), function, *method) for seed in range(6)])
     assert np.ptp(found, axis=0).max() <= 1  # signs decide whether a sum and a difference are one operation
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from mechanisms import MOVING
 
 import qddot
-from qddot import functions
-from qddot.compiler import interp, rolled
-from qddot.compiler.fuse import fused
+from qddot.compiler.ir import interpreter, loop_program
+from qddot.compiler.ir.fuse import fused
+from qddot.dynamics import catalogue
+from qddot.dynamics.catalogue import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
+from qddot.dynamics.loop_tracing.lowering import shelves
 from qddot.errors import NotRollableError
-from qddot.functions import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
-from qddot.model import Frame, Mimic
+from qddot.mechanism.model import Frame, Mimic
 from qddot.robots.generators import random_tree
-from qddot.rolling.assembly import shelves
 from qddot.spatial import constant_transform
 
 # The same operations but for constants that straight-line code folds into others: a few units in the last place, times
@@ -106,12 +106,12 @@ def close(x, y, name, tolerance=None):
 
 def agree(model, name, method, regroup=True, tolerance=None, **more):
     needs = needs_of(model, name) | more
-    loops = functions.rolled(model, name, method, regroup=regroup, **needs)
-    line = functions.traced(model, name, method, regroup=regroup, **needs)
+    loops = catalogue.rolled(model, name, method, regroup=regroup, **needs)
+    line = catalogue.traced(model, name, method, regroup=regroup, **needs)
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
-    expected = interp.run(line, x)
-    close(rolled.run(loops, x), expected, name, tolerance)
-    close(rolled.run(rolled.fused(loops), x), expected, name, tolerance)
+    expected = interpreter.run(line, x)
+    close(loop_program.run(loops, x), expected, name, tolerance)
+    close(loop_program.run(loop_program.fused(loops), x), expected, name, tolerance)
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)
@@ -163,7 +163,7 @@ def test_code_does_not_grow_with_a_chain(name):
     for n in (30, 90):
         robot = qddot.chain(n)
         needs = {"frame": robot.link_names[-1], "prescribed": tuple(range(n))}
-        loops = functions.rolled(robot.model, name, next(iter(RECURSIONS[name])), **needs_only(name, needs))
+        loops = catalogue.rolled(robot.model, name, next(iter(RECURSIONS[name])), **needs_only(name, needs))
         sizes.append(sum(len(segment.program.nodes()) for segment, _ in loops.executed()))
     assert sizes[0] == sizes[1]
     assert sizes[0] > 0 or name == "passive_force"  # these chains have no dampers and springs
@@ -267,7 +267,7 @@ def test_what_does_not_add_up_is_not_rolled_where_coordinates_are_shared(name):
     for method in FUNCTIONS[name].methods:
         if (name, method) not in [*SHARED, ("inverse_dynamics", "denoc"), ("bias_force", "denoc")]:
             with pytest.raises(NotRollableError):
-                functions.rolled(model, name, method, **needs_of(model, name))
+                catalogue.rolled(model, name, method, **needs_of(model, name))
 
 
 @pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "coriolis_matrix"])
@@ -326,8 +326,8 @@ def test_explaining_tells_columns_from_what_they_pass_through():
 
 
 def test_fusing_keeps_places():
-    loops = functions.rolled(qddot.chain(5).model, "inverse_dynamics", "newton_euler")
-    quick = rolled.fused(loops)
+    loops = catalogue.rolled(qddot.chain(5).model, "inverse_dynamics", "newton_euler")
+    quick = loop_program.fused(loops)
     assert fused(loops.loops[0].segments[0].program).count() == quick.loops[0].segments[0].program.count()
     assert quick.loops[0].segments[0].targets == loops.loops[0].segments[0].targets
 
@@ -359,9 +359,9 @@ def test_frames_away_from_their_links(name, link):
     model = random_tree(7, rng=5).model()
     placement = constant_transform(((0.0, -1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)), (0.1, -0.2, 0.3))
     model = dataclasses.replace(model, frames=(Frame("tool", link, placement),))
-    loops, line = (f(model, name, "auto", frame="tool") for f in (functions.rolled, functions.traced))
+    loops, line = (f(model, name, "auto", frame="tool") for f in (catalogue.rolled, catalogue.traced))
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
-    close(rolled.run(loops, x), interp.run(line, x), name)
+    close(loop_program.run(loops, x), interpreter.run(line, x), name)
 
 
 TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)

@@ -9,14 +9,15 @@ import random_trees
 from random_trees import ALIKE, DIGITS, EPS, FACTOR, beside_quarters, exact, plain
 
 import qddot
-from qddot import functions, precise, regroup
-from qddot.compiler.expr import UNIT, Graph
-from qddot.conditioning import felt, is_ill_conditioned
+from qddot.compiler.ir.expr import UNIT, Graph
+from qddot.dynamics import catalogue
+from qddot.dynamics.conditioning import felt, is_ill_conditioned
 from qddot.joints import Cylindrical, Free, Planar, Revolute, Spherical
-from qddot.precise import Precise
+from qddot.mechanism import simplify
 from qddot.robots import NAMES
-from qddot.rotation import Rotation, transpose
-from qddot.spatial import Inertia, Transform, second_moments
+from qddot.spatial import Inertia, Transform, double_double, second_moments
+from qddot.spatial.double_double import Precise
+from qddot.spatial.rotation import Rotation, transpose
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 SCALES = [1e-6, 1e-3, 1.0, 1e3, 1e6, 1e7, 1e8]
@@ -150,23 +151,23 @@ def test_columns_of_rolled_code_are_judged_row_by_row():
 
 
 def test_many_digits_are_kept():
-    a, b = precise.datum(1e16), precise.datum(0.1)
+    a, b = double_double.datum(1e16), double_double.datum(0.1)
     assert float((a + b) - a) == 0.1
     assert ((a + b) - a).bound >= UNIT * 1e16
     assert not b.is_rounding
     assert (b - math.nextafter(0.1, 1.0)).is_rounding
-    assert float(1.0 / precise.datum(3.0)) == 1.0 / 3.0
-    assert float(abs(precise.datum(-2.0)).sqrt()) == math.sqrt(2.0)
+    assert float(1.0 / double_double.datum(3.0)) == 1.0 / 3.0
+    assert float(abs(double_double.datum(-2.0)).sqrt()) == math.sqrt(2.0)
 
 
 def test_rotations_are_orthogonal_to_the_last_digit():
     rng = np.random.default_rng(0)
     R = qddot.pose((0.0, 0.0, 0.0), rng.uniform(-3.0, 3.0, 3)).R
-    rows = precise.placed(Transform(R)).R.rows
+    rows = double_double.placed(Transform(R)).R.rows
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
-            off = sum((x * y for x, y in zip(a, b, strict=True)), Precise(precise.Decimal(0))) - float(i == j)
-            assert abs(off.value) < precise.Decimal("1e-100")
+            off = sum((x * y for x, y in zip(a, b, strict=True)), Precise(double_double.Decimal(0))) - float(i == j)
+            assert abs(off.value) < double_double.Decimal("1e-100")
     assert np.abs(np.array(rows, dtype=float) - np.array(R.rows)).max() <= 4.0 * EPS
 
 
@@ -182,7 +183,7 @@ def test_regrouping_far_masses_leaves_small_inertias_alone():
     """A mass on the axis goes to the parent, and what it leaves of the small body's inertia is exact."""
     b = qddot.Builder("x").link("a", 1.0, inertia=np.diag([0.1, 0.2, 0.25])).joint("j", "world", "a", Revolute(Z))
     b.link("b", 3.0, inertia=np.eye(3)).joint("k", "a", "b", Revolute(Z), qddot.pose((0.0, 0.0, 1e8)))
-    for rewrite in (regroup.regrouped, regroup.simplified):
+    for rewrite in (simplify.regrouped, simplify.simplified):
         G = rewrite(b.robot().model).inertia[1]
         assert G.I[2][2] == 0.25
         assert sorted((G.I[0][0], G.I[1][1])) == pytest.approx([0.075, 0.175], rel=1e-15)
@@ -217,7 +218,7 @@ def test_frames_do_not_move_where_that_costs_a_link_its_digits():
     """The next axis crosses this one 1e7 m away, and the link itself is small: its frame stays at its body."""
     b = qddot.Builder("x").link("a", 1.0, (0.01, 0.0, 0.0), 1e-3 * np.eye(3)).joint("j", "world", "a", Revolute(Z))
     b.link("b", 1.0, (0.1, 0.2, 0.3), np.eye(3)).joint("k", "a", "b", Revolute(X), qddot.pose((0.0, 0.0, 1e7)))
-    model = regroup.simplified(b.robot().model)
+    model = simplify.simplified(b.robot().model)
     assert abs(model.joint[1].travel) < 1.0
 
 
@@ -227,15 +228,15 @@ def test_frames_are_left_alone_where_a_joint_carries_something_thin():
     b.link("b", 1.0, (0.1, 0.2, 0.3), np.eye(3)).joint("k", "a", "b", Revolute(X), qddot.pose((6e3, 0.0, 8e3)))
     model = b.robot().model
     assert felt(model).is_thin
-    program = functions.traced(model, "mass_matrix", "composite_body")
-    assert program.count() == functions.traced(regroup.regrouped(model), "mass_matrix", "auto", regroup=False).count()
+    program = catalogue.traced(model, "mass_matrix", "composite_body")
+    assert program.count() == catalogue.traced(simplify.regrouped(model), "mass_matrix", "auto", regroup=False).count()
     assert not felt(far_arm(1.0).model).is_thin
 
 
 def test_planes_and_cylinders_are_rewritten_with_all_digits():
     for joint in (Planar((0.6, 0.0, 0.8)), Cylindrical((0.0, 0.6, 0.8))):
         b = qddot.Builder("x").link("a", 1.0, (0.1, 0.2, 0.3), np.eye(3)).joint("j", "world", "a", joint)
-        R = np.array(regroup.simplified(b.robot().model).placement[1].R.rows)
+        R = np.array(simplify.simplified(b.robot().model).placement[1].R.rows)
         assert np.abs(R @ np.array(transpose(tuple(map(tuple, R.tolist())))) - np.eye(3)).max() <= 2.0 * EPS
 
 
@@ -245,13 +246,13 @@ def test_planes_and_cylinders_are_rewritten_with_all_digits():
 def test_a_mass_matrix_that_loses_digits_is_not_solved_with():
     heavy = far_arm(1.0).model
     assert not is_ill_conditioned(heavy)
-    assert functions.cheapest(heavy, "mass_matrix_inverse", "auto").method == "composite_body_factored"
+    assert catalogue.cheapest(heavy, "mass_matrix_inverse", "auto").method == "composite_body_factored"
     b = qddot.Builder("x").link("a", 1e-6, inertia=1e-8 * np.eye(3)).joint("j", "world", "a", Revolute(Z))
     b.link("b", 1.0, (0.5, 0.1, 0.2), np.eye(3)).joint("k", "a", "b", Revolute(Z), qddot.pose((0.0, 0.0, 0.1)))
     graded = b.robot().model
     assert is_ill_conditioned(graded)
     for name, method in (("mass_matrix_inverse", "articulated_body"), ("forward_dynamics", "articulated_body_classical")):
-        assert functions.cheapest(graded, name, "auto").method == method
+        assert catalogue.cheapest(graded, name, "auto").method == method
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,14 +9,15 @@ from mechanisms import State, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 from benchmarks import formulations
-from qddot.algorithms import composite_body, denoc, kinematics, lin_derivation, newton_euler
-from qddot.algorithms import denoc_matrices as saha
+from qddot.algorithms import composite_body, kinematics, newton_euler
+from qddot.algorithms.papers import denoc, lin_derivation
+from qddot.algorithms.papers import denoc_matrices as saha
 from qddot.errors import FormulationError
-from qddot.regroup import simplified
+from qddot.mechanism.simplify import simplified
 from qddot.robot import Robot
 from qddot.robots.generators import chain, random_tree
 from qddot.robots.planar3 import LENGTHS, MASSES
-from qddot.rotation import sub
+from qddot.spatial.rotation import sub
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ONE_AXIS = ("revolute", "prismatic")

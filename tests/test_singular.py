@@ -9,12 +9,12 @@ from random_trees import DIGITS, exact
 
 import qddot
 from benchmarks import pivots as benchmark
-from qddot import functions, pivots
+from qddot.dynamics import catalogue, pivots
 from qddot.joints import Own, Prismatic, Revolute, SphericalEuler, SphericalExponential
 from qddot.robots import NAMES
-from qddot.rotation import AxisRotation
 from qddot.scalars import cos, sin
 from qddot.spatial import Transform
+from qddot.spatial.rotation import AxisRotation
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 SINGULAR = {
@@ -112,12 +112,12 @@ def test_in_a_batch_a_singular_sample_is_lost_alone(compiled):
                 robot.forward_dynamics(q[1], tau[1], tau[1])
 
 
-@pytest.mark.parametrize("method", functions.FUNCTIONS["forward_dynamics"].methods)
+@pytest.mark.parametrize("method", catalogue.FUNCTIONS["forward_dynamics"].methods)
 def test_every_formulation_gives_nan(method):
     joint = SphericalEuler("xyz")
     robot = arm(joint)
     q, tau = at(robot, joint, 1e-9), np.ones(robot.nv)
-    algorithm = functions.lookup("forward_dynamics", method)[2]
+    algorithm = catalogue.lookup("forward_dynamics", method)[2]
     if method == "lin":  # which has no such joints: three hinges in their place
         robot, joint = hinges(X, Y, Z), None
         q, tau = np.array([0.1, np.pi / 2 + 1e-9, 0.2]), np.ones(3)

@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from qddot import rotation, scalars, spatial
-from qddot.dual import Dual
-from qddot.rotation import EYE, IDENTITY, ZERO, AxisRotation, Rotation, axis_angle
+from qddot import scalars, spatial
 from qddot.spatial import (
     Ad,
     Ad_inv,
@@ -31,7 +29,10 @@ from qddot.spatial import (
     Transform,
     ad,
     ad_T,
+    rotation,
 )
+from qddot.spatial.dual import Dual
+from qddot.spatial.rotation import EYE, IDENTITY, ZERO, AxisRotation, Rotation, axis_angle
 
 # Results of a few dozen operations on numbers up to about ten: a hundred roundings of 1e-16 × 10.
 ROUNDING = 1e-13

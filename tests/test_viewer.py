@@ -10,7 +10,7 @@ from real_robots import ROBOTS
 from rollouts import rollout
 
 import qddot
-from qddot.cli import main
+from qddot.cli.main import main
 from qddot.viewer import geometry, shapes, urdf_shapes
 from qddot.viewer.scene import LAYERS
 

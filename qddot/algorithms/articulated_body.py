@@ -21,12 +21,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from qddot.algorithms import articulated_coupled
+from qddot.algorithms import articulated_body_mimic
 from qddot.algorithms.kinematics import link_poses
-from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Ad_columns, Forces, Inverse, Motions, apply, without
-from qddot.joint_space import PerLink
-from qddot.model import Model
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.mechanism.joint_arrays import PerLink
+from qddot.mechanism.model import Model
 from qddot.spatial import (
     Ad,
     Ad_inv,
@@ -44,13 +43,14 @@ from qddot.spatial import (
     zero_force,
     zero_motion,
 )
+from qddot.spatial.joint_blocks import Ad_columns, Forces, Inverse, Motions, apply, without
 
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
     """The accelerations that joint forces tau give, in link coordinates.   Kim Table 3."""
     tau = tau + passive_forces(model, q, v)
     if model.is_coupled:
-        return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
+        return articulated_body_mimic.forward_dynamics(model, q, v, tau, f_ext)
     T, S, Sdot_v = model.joints_at(q, v)
     v, F_ext = model.velocities(v), model.external(f_ext)
     V, eta, B = model.per_link("V", "eta", "B")
@@ -119,7 +119,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
     """The same in absolute coordinates.   Featherstone & Orin (3) (12) (13) (14) (4), (13) after errata F1."""
     tau = tau + passive_forces(model, q, v)
     if model.is_coupled:
-        return articulated_coupled.forward_dynamics(model, q, v, tau, f_ext)
+        return articulated_body_mimic.forward_dynamics(model, q, v, tau, f_ext)
     T_W, S = link_poses(model, q), model.axes(q)
     _, _, Sdot_v = model.joints_at(q, v)
     qd, tau, f_x = model.velocities(v), model.velocities(tau), model.external(f_ext)
@@ -153,7 +153,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ column by column: the recursion without velocity and gravity, its inertias computed once. Kim 3.2, M⁻¹Aᵢᵀ."""
     if model.is_coupled:
-        return articulated_coupled.mass_matrix_inverse(model, q)
+        return articulated_body_mimic.mass_matrix_inverse(model, q)
     T, S = model.transforms(q), model.axes(q)
     inertias = articulated_inertias(model, T, S)
     return model.by_columns(lambda unit: accelerations_from_rest(model, T, S, inertias, unit))

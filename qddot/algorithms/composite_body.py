@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
-from qddot.blocks import Ad_columns, Ad_inv_columns, Ad_inv_T_columns, apply
-from qddot.joint_space import PerLink
-from qddot.model import Model
+from qddot.mechanism.joint_arrays import PerLink
+from qddot.mechanism.model import Model
 from qddot.spatial import Ad_inv_T, Transform, inertia_seen, zero_inertia
+from qddot.spatial.joint_blocks import Ad_columns, Ad_inv_columns, Ad_inv_T_columns, apply
 
 
 def composite_inertias(model: Model, T: list[Transform]) -> PerLink:

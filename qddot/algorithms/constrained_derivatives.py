@@ -26,12 +26,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from qddot.algorithms import constrained, differentiated, loops
+from qddot.algorithms import constrained_dynamics, dual_derivatives, loop_constraints
 from qddot.algorithms.derivatives import inverse_dynamics_derivatives
-from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
-from qddot.blocks import Matrix, Vector
-from qddot.model import Model
+from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, split, stack
+from qddot.spatial.joint_blocks import Matrix, Vector
 
 Columns = list[tuple[Sequence[Scalar], Sequence[Scalar]]]
 
@@ -40,18 +40,18 @@ def forward_dynamics_derivatives(
     model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, *, rows: Sequence[int]
 ) -> NDArray[Any]:
     """∂q̈ above ∂λ by q, by v and by τ, row after row, and the three numbers by which `constrained` judges a state."""
-    n, count = model.nv, loops.count(model)
-    solved = split(constrained.direct(model, q, v, tau, f_ext, rows=rows))
+    n, count = model.nv, loop_constraints.count(model)
+    solved = split(constrained_dynamics.direct(model, q, v, tau, f_ext, rows=rows))
     a, lam, judged = Vector(solved[:n]), Vector(solved[n + r] for r in rows), solved[n + count :]
     by_q, by_v, M = (rows_of(x) for x in _apart(inverse_dynamics_derivatives(model, q, v, stack(a), f_ext)))
-    factors, all_A = inverse_factors(M, freedoms_above(model), model.floors), loops.jacobian_rows(model, q)
+    factors, all_A = inverse_factors(M, freedoms_above(model), model.floors), loop_constraints.jacobian_rows(model, q)
     A = Matrix(Vector(all_A[r]) for r in rows)
     Y = Matrix(Vector(inverse_times(*factors, row)) for row in A)
     W = Matrix(Vector(row.dot(y) for y in Y) for row in A).inverse()
 
     def pull(model: Model, q: Any, v: Any) -> NDArray[Any]:
         """Aᵀλ and A q̈ + Ȧq̇ with λ and q̈ held."""
-        every, drift = loops.jacobian_rows(model, q), split(loops.bias(model, q, v))
+        every, drift = loop_constraints.jacobian_rows(model, q), split(loop_constraints.bias(model, q, v))
         held = [Vector(every[r]) for r in rows]
         forces = [Vector(column).dot(lam) for column in zip(*held, strict=True)] if rows else [0.0] * n
         return stack([*forces, *(row.dot(a) + drift[r] for row, r in zip(held, rows, strict=True))])
@@ -63,7 +63,7 @@ def forward_dynamics_derivatives(
 
     out: list[Columns] = []
     for which, slopes in enumerate((by_q, by_v)):
-        pulled = list(zip(*_rows(differentiated.by(pull, model, (q, v), which)), strict=True))
+        pulled = list(zip(*_rows(dual_derivatives.by(pull, model, (q, v), which)), strict=True))
         r = [[x - y for x, y in zip(f, c, strict=False)] for f, c in zip(pulled, zip(*slopes, strict=True), strict=True)]
         out.append([solution(inverse_times(*factors, c), f[n:]) for c, f in zip(r, pulled, strict=True)])
     none = [0.0] * len(rows)
@@ -73,7 +73,7 @@ def forward_dynamics_derivatives(
 
 def jacobian_derivatives(model: Model, q: Any) -> NDArray[Any]:
     """∂A/∂q in the tangent space: [r, j, k] is the slope of A's entry [r, j] along freedom k."""
-    return differentiated.by(loops.jacobian, model, (q,), 0)
+    return dual_derivatives.by(loop_constraints.jacobian, model, (q,), 0)
 
 
 def _entries(columns: Columns, rows: Sequence[int], n: int, count: int) -> list[Scalar]:

@@ -25,13 +25,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.constrained import all_multipliers, closure, dependence
-from qddot.algorithms.factorization import rows_of
+from qddot.algorithms.constrained_dynamics import all_multipliers, closure, dependence
 from qddot.algorithms.hybrid import Chosen, at, columns, hybrid_dynamics, kinds_of_freedoms, merged, yielding
-from qddot.blocks import Matrix, Vector, apply, without
-from qddot.model import Model
+from qddot.algorithms.sparse_factors import rows_of
+from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
 from qddot.spatial import Ad_inv, Ad_inv_T, articulated, articulated_seen, zero_articulated, zero_force, zero_motion
+from qddot.spatial.joint_blocks import Matrix, Vector, apply, without
 
 Reduced = Callable[[Vector], tuple[Vector, Vector]]
 

@@ -25,21 +25,10 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import composite_inertias
 from qddot.algorithms.kinematics import apparent_rate, link_velocities
-from qddot.joint_space import PerLink
-from qddot.model import Model
-from qddot.rotation import (
-    ZERO,
-    Mat,
-    add,
-    mat_add,
-    mat_mat,
-    mat_sub,
-    mat_vec,
-    scale,
-    skew,
-    transpose,
-)
+from qddot.mechanism.joint_arrays import PerLink
+from qddot.mechanism.model import Model
 from qddot.spatial import Ad_inv_T, Force, Inertia, Motion, Transform, zero_inertia, zero_motion
+from qddot.spatial.rotation import ZERO, Mat, add, mat_add, mat_mat, mat_sub, mat_vec, scale, skew, transpose
 
 
 class VelocityInertia(NamedTuple):

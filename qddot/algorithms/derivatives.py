@@ -39,16 +39,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms.classical import rigid_body_forces
 from qddot.algorithms.composite_body import composite_inertias, mass_matrix
-from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.algorithms.hybrid import Chosen, only, yielding
-from qddot.algorithms.passive import joint_derivatives, passive_forces
-from qddot.blocks import Matrix, Motions, Vector
-from qddot.joint_space import PerLink
+from qddot.algorithms.newton_euler_classical import rigid_body_forces
+from qddot.algorithms.passive_forces import joint_derivatives, passive_forces
+from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.joints import Free
-from qddot.model import Model
-from qddot.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
+from qddot.mechanism.joint_arrays import PerLink
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, mark, split, stack
 from qddot.spatial import (
     Ad_inv,
@@ -64,6 +62,8 @@ from qddot.spatial import (
     zero_inertia,
     zero_motion,
 )
+from qddot.spatial.joint_blocks import Matrix, Motions, Vector
+from qddot.spatial.rotation import ZERO, Mat, Vec, add, cross, dot, mat_add, mat_mat, mat_vec, skew, sub, transpose
 
 Entries = dict[tuple[int, int], Scalar]
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import composite_inertias
 from qddot.algorithms.kinematics import link_poses, link_velocities
-from qddot.blocks import Forces, apply
-from qddot.model import Model
-from qddot.rotation import Vec, add, cross, dot, scale, sub
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar
 from qddot.spatial import Ad_inv_T, Force, Transform, force
+from qddot.spatial.joint_blocks import Forces, apply
+from qddot.spatial.rotation import Vec, add, cross, dot, scale, sub
 
 
 def kinetic_energy(model: Model, q: Any, v: Any) -> Scalar:

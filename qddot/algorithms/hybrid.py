@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import classical
+from qddot.algorithms import newton_euler_classical
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.factorization import factors, freedoms_above, rows_of
-from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Motions, Vector, apply, without
-from qddot.model import Model
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.algorithms.sparse_factors import factors, freedoms_above, rows_of
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, split, stack
 from qddot.spatial import (
     Ad_inv,
@@ -43,6 +42,7 @@ from qddot.spatial import (
     zero_articulated,
     zero_motion,
 )
+from qddot.spatial.joint_blocks import Motions, Vector, apply, without
 
 Chosen = Sequence[int]
 
@@ -76,7 +76,7 @@ def hybrid_dynamics_classical(
     tau = tau + passive
     if model.is_coupled:
         return _partitioned(model, q, v, a, tau, passive, prescribed, f_ext)
-    T, S, F = classical.link_forces(model, q, v, only(a, prescribed), f_ext)
+    T, S, F = newton_euler_classical.link_forces(model, q, v, only(a, prescribed), f_ext)
     still = [zero_motion() for _ in T]
     return _recursion(model, T, S, still, F, a, tau, passive, prescribed, zero_motion())
 
@@ -140,7 +140,7 @@ def _partitioned(
     """Joints that share coordinates come reduced in M and b, so it serves mimic joints as it is."""
     M, (free, inside) = rows_of(mass_matrix(model, q)), yielding(model, prescribed)
     place = {k: r for r, k in enumerate(free)}
-    known = split(classical.rigid_body_forces(model, q, v, only(a, prescribed), f_ext))  # b + M_·u q̈_u
+    known = split(newton_euler_classical.rigid_body_forces(model, q, v, only(a, prescribed), f_ext))  # b + M_·u q̈_u
     L, reciprocal = factors([[M[r][c] for c in free] for r in free], inside, [model.floors[k] for k in free])
     forces, left = split(tau), split(passive)
     x: list[Scalar] = [forces[k] - known[k] for k in free]

@@ -15,9 +15,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from qddot.blocks import Ad_inv_columns, Motions, ad_columns
-from qddot.model import Frame, Model
+from qddot.mechanism.model import Frame, Model
 from qddot.spatial import Ad_inv, Ad_inv_T, Motion, Transform, ad, force, zero_motion
+from qddot.spatial.joint_blocks import Ad_inv_columns, Motions, ad_columns
 
 
 def link_poses(model: Model, q: Any) -> list[Transform]:

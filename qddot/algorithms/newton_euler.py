@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses
-from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Ad_columns
-from qddot.model import Model
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.mechanism.model import Model
 from qddot.spatial import Ad, Ad_inv, Ad_inv_T, ad, ad_T, inertia_seen, zero_force, zero_motion
+from qddot.spatial.joint_blocks import Ad_columns
 
 
 def inverse_dynamics(model: Model, q: Any, v: Any, a: Any, f_ext: Any = None) -> NDArray[Any]:

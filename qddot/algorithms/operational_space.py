@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from qddot.algorithms.articulated_body import articulated_inertias, mass_matrix_inverse
 from qddot.algorithms.kinematics import jacobian, jacobian_derivative
 from qddot.algorithms.newton_euler import bias_force
-from qddot.blocks import Matrix, Vector
-from qddot.model import Frame, Model
+from qddot.mechanism.model import Frame, Model
 from qddot.scalars import split, stack
 from qddot.spatial import Ad_inv_T, force, zero_force
+from qddot.spatial.joint_blocks import Matrix, Vector
 
 _LOWER = [(r, c) for r in range(6) for c in range(r + 1)]  # of a symmetric matrix
 

@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.articulated_body import accelerations_from_rest, articulated_inertias
-from qddot.algorithms.classical import rigid_body_forces
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.factorization import freedoms_above, inverse_factors, inverse_times, rows_of
 from qddot.algorithms.kinematics import link_velocities
-from qddot.algorithms.passive import passive_forces
-from qddot.joint_space import PerLink
-from qddot.model import Model
-from qddot.rotation import Mat, scale
+from qddot.algorithms.newton_euler_classical import rigid_body_forces
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_times, rows_of
+from qddot.mechanism.joint_arrays import PerLink
+from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
 from qddot.spatial import Ad_inv, Ad_inv_T, Inertia, ad, ad_T
+from qddot.spatial.rotation import Mat, scale
 
 
 def torque_regressor(model: Model, q: Any, v: Any, a: Any, units: Sequence[Inertia]) -> NDArray[Any]:

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.build import WORLD, Builder
 from qddot.errors import FileError, ModelError, message
 from qddot.formats.files import of_file, read_bytes
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
-from qddot.parts import cos_sin
-from qddot.rotation import AxisRotation
+from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.validation import cos_sin
 from qddot.spatial import Transform
+from qddot.spatial.rotation import AxisRotation
 
 CONVENTIONS = ("modified", "standard")
 _KINDS: dict[str, type[Joint]] = {"revolute": Revolute, "prismatic": Prismatic}

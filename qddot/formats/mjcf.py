@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from qddot.build import WORLD, Builder
 from qddot.formats import mjcf_compile, xml
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
 from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Translational
-from qddot.parts import cos_sin
-from qddot.rotation import (
+from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.validation import cos_sin
+from qddot.spatial import Transform
+from qddot.spatial.rotation import (
     EYE,
     ZERO,
     AxisRotation,
@@ -32,7 +33,6 @@ from qddot.rotation import (
     scale,
     sub,
 )
-from qddot.spatial import Transform
 
 _ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the freedoms of MuJoCo's free joint in qddot's order
 

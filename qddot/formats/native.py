@@ -17,16 +17,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from qddot.blocks import Vector
-from qddot.build import WORLD, Builder
-from qddot.couplings import FIELDS, Coupling, Terms
 from qddot.errors import FileError, Finding, ModelError, message
 from qddot.formats.files import of_file, read_bytes
 from qddot.joints import KINDS, Fixed, Joint, Own
-from qddot.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
-from qddot.parts import check_own, rigid
-from qddot.rotation import Mat, Rotation, Vec
+from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.couplings import FIELDS, Coupling, Terms
+from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
+from qddot.mechanism.validation import check_own, rigid
 from qddot.spatial import Inertia, Transform
+from qddot.spatial.joint_blocks import Vector
+from qddot.spatial.rotation import Mat, Rotation, Vec
 
 FORMAT = "qddot"
 VERSIONS = (1,)

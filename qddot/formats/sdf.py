@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
 
-from qddot.build import WORLD, Builder
 from qddot.errors import FileError, message, near
 from qddot.formats import xml
 from qddot.formats.xml import LARGEST, NUMBER, Element
 from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Universal
-from qddot.rotation import Vec
+from qddot.mechanism.builder import WORLD, Builder
 from qddot.spatial import Transform, constant_transform
+from qddot.spatial.rotation import Vec
 
 _VERSIONS = ("1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12")
 _KINDS = ("revolute", "continuous", "prismatic", "ball", "universal", "fixed")

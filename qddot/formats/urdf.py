@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from qddot.build import WORLD, Builder
 from qddot.errors import FileError, message, near
 from qddot.formats import places, xml
 from qddot.formats.xml import LARGEST, NUMBER, Element
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
+from qddot.mechanism.builder import WORLD, Builder
 from qddot.spatial import Transform
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from qddot.build import Builder
 from qddot.errors import unknown
+from qddot.mechanism.builder import Builder
 
 NAMES = (
     "pendulum",

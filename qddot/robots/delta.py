@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 
-from qddot.build import Builder
 from qddot.joints import Free, Revolute, Spherical, Universal
-from qddot.parts import cos_sin, pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import cos_sin, pose
 from qddot.robots.bodies import along, cylinder, rod
 from qddot.spatial import constant_transform
 

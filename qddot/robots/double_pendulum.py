@@ -5,9 +5,9 @@ It hangs along -z at q = 0 and swings about y; the second angle is relative to t
 
 from __future__ import annotations
 
-from qddot.build import Builder
 from qddot.joints import Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 
 MASSES = (1.0, 1.0)
 LENGTHS = (1.0, 1.0)

@@ -8,9 +8,9 @@ uniform bars 2 cm thick; gravity along -y.
 
 from __future__ import annotations
 
-from qddot.build import Builder
 from qddot.joints import Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import planar, rod
 
 LENGTH, THICKNESS = 0.3, 0.02

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 
-from qddot.build import Builder
 from qddot.joints import Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import planar, rod
 
 CRANK, OUTPUT, COUPLER, GROUND = 0.05, 0.13, 0.1, 0.15

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qddot.build import WORLD, Builder
 from qddot.errors import InputError, unknown
 from qddot.joints import (
     KINDS,
@@ -29,11 +28,12 @@ from qddot.joints import (
     SphericalEuler,
     Universal,
 )
-from qddot.parts import pose
+from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import rod
-from qddot.rotation import AxisRotation
 from qddot.scalars import Scalar, cos, sin
 from qddot.spatial import Transform
+from qddot.spatial.rotation import AxisRotation
 
 Rng = int | np.random.Generator | None
 

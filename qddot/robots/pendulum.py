@@ -5,8 +5,8 @@ It hangs along -z at q = 0 and swings about y: M = m l², gravity torque m g l s
 
 from __future__ import annotations
 
-from qddot.build import Builder
 from qddot.joints import Revolute
+from qddot.mechanism.builder import Builder
 
 MASS, LENGTH = 1.0, 1.0
 

@@ -9,9 +9,9 @@ and 0.3 kg, uniform bars 1 cm thick, the plane upright with gravity along -y.
 
 from __future__ import annotations
 
-from qddot.build import WORLD, Builder
 from qddot.joints import Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import rod
 
 LENGTHS = (0.3, 0.25, 0.22)

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
-from qddot.build import Builder
 from qddot.formats.dh import from_rows
+from qddot.mechanism.builder import Builder
 from qddot.robots.bodies import diagonal
 
 _RIGHT = math.pi / 2

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 
-from qddot.build import Builder
 from qddot.joints import Fixed, Free, Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import Six, diagonal
 from qddot.spatial import Transform
 

@@ -7,9 +7,9 @@ uniform; the tool is a cylinder of 5 cm radius. Positive travel of joint 3 is do
 
 from __future__ import annotations
 
-from qddot.build import Builder
 from qddot.joints import Prismatic, Revolute
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import cylinder, rod
 
 LENGTHS = (0.425, 0.375)

@@ -17,8 +17,8 @@ import math
 
 import numpy as np
 
-from qddot.build import Builder
 from qddot.formats.dh import from_rows
+from qddot.mechanism.builder import Builder
 
 # alpha, theta, d, kind
 _GEOMETRY = (

@@ -16,9 +16,9 @@ import math
 
 import numpy as np
 
-from qddot.build import Builder
 from qddot.joints import Free, Prismatic, Spherical, Universal
-from qddot.parts import pose
+from qddot.mechanism.builder import Builder
+from qddot.mechanism.validation import pose
 from qddot.robots.bodies import along, cylinder
 
 BASE_RADIUS, PLATE_RADIUS, HEIGHT = 3.0, 1.0, 2.0

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from qddot.errors import InputError, QddotWarning, unknown
 from qddot.simulation import adaptive, controls, forces, stiffness
 from qddot.simulation.adaptive import Event, joint_limits
-from qddot.simulation.given import count, positive
+from qddot.simulation.arguments import count, positive
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Progress, Rollout
 from qddot.simulation.trajectory import Trajectory

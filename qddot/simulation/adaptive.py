@@ -19,7 +19,7 @@ from qddot.errors import InputError, QddotWarning
 from qddot.scalars import stack
 
 if TYPE_CHECKING:
-    from qddot.compiler.kernel import Kernel
+    from qddot.compiler.runtime.kernel import Kernel
     from qddot.simulation.rollout import Rollout
 
 Array = NDArray[Any]
@@ -137,8 +137,8 @@ def _in_python(rollout: Rollout, values: Sequence[Array]) -> tuple[Callable[...,
 
 
 def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
-    from qddot.compiler.differentiate import forward
-    from qddot.compiler.expr import Expr
+    from qddot.compiler.ir.differentiate import forward
+    from qddot.compiler.ir.expr import Expr
     from qddot.simulation.traced import kernel_of
 
     n = rollout.robot.nq + rollout.robot.nv

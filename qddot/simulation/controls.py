@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.algorithms import classical
-from qddot.dual import Dual
+from qddot.algorithms import newton_euler_classical
 from qddot.errors import InputError
 from qddot.scalars import Scalar, stack
+from qddot.spatial.dual import Dual
 
 Array = NDArray[Any]
 Law = Callable[[Scalar, Array, Array], Array]
@@ -52,7 +52,7 @@ def computed_torque(
     def law(t: Scalar, q: Array, v: Array) -> Array:
         wanted, rate, acceleration = reference(t)
         a = acceleration + k_d * (rate - v) + k_p * _difference(robot.model, q, wanted)
-        return classical.inverse_dynamics(robot.model, q, v, a)
+        return newton_euler_classical.inverse_dynamics(robot.model, q, v, a)
 
     return law
 
@@ -62,7 +62,7 @@ def gravity_compensation(robot: Any) -> Law:
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
         still = np.zeros(robot.nv)
-        return classical.rigid_body_forces(robot.model, q, still, still)
+        return newton_euler_classical.rigid_body_forces(robot.model, q, still, still)
 
     return law
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses, link_velocities
 from qddot.errors import InputError
-from qddot.model import Model
-from qddot.rotation import Vec, add, cross, dot, scale, sub
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, less, sqrt, stack, where
 from qddot.spatial import Force
+from qddot.spatial.rotation import Vec, add, cross, dot, scale, sub
 
 Array = NDArray[Any]
 _TINY = 1e-30  # m²/s²: keeps the slope of a root finite where nothing moves

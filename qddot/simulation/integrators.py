@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from qddot.blocks import Inverse, Matrix, Vector
 from qddot.scalars import Scalar, split, stack
+from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
 
 if TYPE_CHECKING:
     from qddot.simulation.system import System

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot.errors import InputError, extra
-from qddot.naming import QUANTITIES, Column
+from qddot.errors import InputError, extra, printable
+from qddot.mechanism.state_columns import QUANTITIES, Column
 from qddot.simulation.trajectory import DERIVED
-from qddot.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

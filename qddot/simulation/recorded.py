@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import drift, given, made, stiffness
+from qddot.simulation import arguments, drift, made, stiffness
 from qddot.simulation.archive import packed
-from qddot.simulation.recording import CHANNEL, Recording, State, record
 from qddot.simulation.rollout import Progress
+from qddot.simulation.run_folder import CHANNEL, Recording, State, record
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
@@ -45,7 +45,7 @@ def record_simulation(
     The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Everything that
     a result depends on is compared with what the folder was begun with, functions by their operations.
     """
-    steps, every, chunk = (given.count(n, what) for n, what in ((steps, "steps"), (every, "every"), (chunk, "chunk")))
+    steps, every, chunk = (arguments.count(n, what) for n, what in ((steps, "steps"), (every, "every"), (chunk, "chunk")))
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)

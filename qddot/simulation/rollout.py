@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot import functions, parameters
-from qddot.compiler.kernel import Kernel
-from qddot.compiler.rollout import Layout, Step
-from qddot.compiler.target import host
-from qddot.compiler.time_loop import TimeLoop
+from qddot.compiler.codegen.abi.time_stepping import Layout, Step
+from qddot.compiler.runtime.kernel import Kernel
+from qddot.compiler.runtime.time_stepping import TimeLoop
+from qddot.compiler.targets.host import host
+from qddot.dynamics import catalogue
+from qddot.dynamics.pivots import guarded
 from qddot.errors import InputError, KernelTooLargeError, unknown
-from qddot.pivots import guarded
+from qddot.mechanism import parameters
 from qddot.scalars import split, stack
-from qddot.simulation import given
+from qddot.simulation import arguments
 from qddot.simulation.integrators import INTEGRATORS, State
 from qddot.simulation.system import Law, Plan, System
 from qddot.simulation.traced import Calls, kernel_of, loop_of, program_of, step_of
@@ -62,15 +63,15 @@ class Rollout:
         if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
         self.robot, self.model, self.integrator = robot, robot.model, integrator
-        self.dt, self.t0 = given.positive(dt, "dt"), given.finite(t0, "t0")
-        law, self.held = given.controls(robot, controls, inputs)
-        self.free, self.values = given.free(robot, free)
-        motion = given.motion(self.model, prescribed)
-        keep = given.keeping(robot, constraints, gains)
-        n_held, self._is_array = self.held.shape[-1], law is given.as_given
+        self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(t0, "t0")
+        law, self.held = arguments.controls(robot, controls, inputs)
+        self.free, self.values = arguments.free(robot, free)
+        motion = arguments.motion(self.model, prescribed)
+        keep = arguments.keeping(robot, constraints, gains)
+        n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
         sizes = (robot.nq, robot.nv, *((n_held,) if n_held else ()))
-        tape = None if law is None else given.recorded("controls", law, (robot.nv,), sizes)
-        extra = given.forces(self.model, forces, self._parameters)
+        tape = None if law is None else arguments.recorded("controls", law, (robot.nv,), sizes)
+        extra = arguments.forces(self.model, forces, self._parameters)
         self.plan = Plan(tape, n_held, extra, motion, *keep)
         self._supported()
 
@@ -128,7 +129,7 @@ class Rollout:
     def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
         """Refuses to begin a run whose states, forces and times would not fit into memory."""
         numbers = prod(start.state.shape[:-1]) * (self.robot.nq + 2 * self.robot.nv) + 1
-        needed, there = 8 * rows * numbers, given.memory()
+        needed, there = 8 * rows * numbers, arguments.memory()
         if needed > there:
             raise InputError(
                 f"{rows:,} states of {prod(start.state.shape[:-1]):,} samples take {needed / 1e9:,.0f} GB, and there are "
@@ -165,7 +166,7 @@ class Rollout:
 
         `with_start` puts the states that it starts from in front of them.
         """
-        steps, record = given.count(steps, "steps"), given.count(record, "record")
+        steps, record = arguments.count(steps, "steps"), arguments.count(record, "record")
         begin, state = progress
         batch = state.shape[:-1]
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
@@ -230,7 +231,7 @@ class Rollout:
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
         key = ("formulation", self.plan.function, *needs.items())
         if key not in self.robot._kernels:
-            choice = functions.cheapest(self.model, self.plan.function, "auto", **needs)
+            choice = catalogue.cheapest(self.model, self.plan.function, "auto", **needs)
             self.robot._kernels[key] = choice.method, choice.sums, len(choice.program.nodes())
         return self.robot._kernels[key]
 
@@ -300,8 +301,8 @@ class Rollout:
         method, sums, _ = self._chosen
         model = self.model
         own = parameters.put(model, self._parameters, values)
-        fill = functions.filling(model, functions.lookup(self.plan.function, method)[0], method, self._parameters)
-        filled = functions._with_traced_inertias(fill(values), graph)
+        fill = catalogue.filling(model, catalogue.lookup(self.plan.function, method)[0], method, self._parameters)
+        filled = catalogue._with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
     def _system(self, values: Sequence[Array]) -> System:

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import loops
+from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
-from qddot.algorithms.passive import passive_derivatives
-from qddot.dual import Dual
+from qddot.algorithms.passive_forces import passive_derivatives
 from qddot.errors import QddotWarning
 from qddot.scalars import stack
+from qddot.spatial.dual import Dual
 
 if TYPE_CHECKING:
     from qddot.simulation.rollout import Progress, Rollout
@@ -162,7 +162,7 @@ def _directions(rollout: Rollout, system: System, q: Array) -> Array:
     N = np.eye(nv)[:, [k for k in range(nv) if k not in (plan.motion or {})]]
     if not plan.rows:
         return N
-    A = np.asarray(loops.jacobian(system.model, q), dtype=float)[list(plan.rows)]
+    A = np.asarray(loop_constraints.jacobian(system.model, q), dtype=float)[list(plan.rows)]
     _, _, Vt = np.linalg.svd(A @ N)
     return N @ Vt[len(plan.rows) :].T
 

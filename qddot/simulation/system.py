@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot import functions
-from qddot.algorithms import classical, derivatives, differentiated, loops
+from qddot.algorithms import derivatives, dual_derivatives, loop_constraints, newton_euler_classical
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.coriolis import coriolis_matrix
 from qddot.algorithms.newton_euler import gravity_force
-from qddot.algorithms.passive import passive_forces
-from qddot.blocks import Inverse, Matrix, Vector
-from qddot.dual import Dual
+from qddot.algorithms.passive_forces import passive_forces
+from qddot.dynamics import catalogue
 from qddot.joints import Free, Joint, Planar, Spherical
-from qddot.model import Model
-from qddot.regroup import with_sums_of_angles
-from qddot.rotation import cross
+from qddot.mechanism.model import Model
+from qddot.mechanism.simplify import with_sums_of_angles
 from qddot.scalars import Scalar, split, stack
 from qddot.spatial import ad, ad_T, force, motion
-from qddot.tape import Tape
+from qddot.spatial.dual import Dual
+from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
+from qddot.spatial.rotation import cross
+from qddot.spatial.tape import Tape
 
 Array = NDArray[Any]
 Law = Callable[..., Any]
@@ -146,7 +146,7 @@ class System:
         """v̇ and the joint forces that act; of prescribed freedoms those that their motion takes."""
         tau, f_ext = self.applied(t, q, v)
         plan, nv = self.plan, self.model.nv
-        algorithm = functions.lookup(plan.function, self.method)[2]
+        algorithm = catalogue.lookup(plan.function, self.method)[2]
         dynamics = with_sums_of_angles(self.dynamics, q) if self.sums else self.dynamics
         if plan.rows:
             gains = None if plan.gains is None else np.array(plan.gains)
@@ -183,13 +183,13 @@ class System:
 
     def _projected(self, q: Array, v: Array) -> tuple[Array, Array]:
         """One step of Newton's method toward φ(q) = 0, and the velocity's part that keeps it: nearest in the metric M."""
-        phi = split(loops.residual(self.model, q))
+        phi = split(loop_constraints.residual(self.model, q))
         q = self.move(q, -1.0 * self._onto(q, lambda A: [phi[r] for r in self.plan.rows]))
         return q, v - self._onto(q, lambda A: [a.dot(split(v)) for a in A])
 
     def _onto(self, q: Array, off: Callable[[list[Vector]], list[Scalar]]) -> Array:
         """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off."""
-        rows = loops.jacobian_rows(self.model, q)
+        rows = loop_constraints.jacobian_rows(self.model, q)
         A = [Vector(rows[r]) for r in self.plan.rows]
         M = Inverse(Matrix(Vector(split(row)) for row in mass_matrix(self.model, q)))
         pushed = [M @ a for a in A]
@@ -220,7 +220,7 @@ class System:
         def pushed(model: Model, q: Array, v: Array) -> Array:
             return self._joint_forces(q, *self.applied(t, q, v))
 
-        slopes = [differentiated.by(pushed, self.model, (q, v), which) for which in (0, 1)]
+        slopes = [dual_derivatives.by(pushed, self.model, (q, v), which) for which in (0, 1)]
         return M, by_q - slopes[0], by_v - slopes[1]
 
     def _joint_forces(self, q: Array, tau: Array, f_ext: Array | None) -> Array:
@@ -228,7 +228,7 @@ class System:
         if f_ext is None:
             return tau
         still, weightless = np.zeros(self.model.nv), replace(self.model, gravity=(0.0, 0.0, 0.0))
-        return tau - classical.rigid_body_forces(weightless, q, still, still, f_ext)
+        return tau - newton_euler_classical.rigid_body_forces(weightless, q, still, still, f_ext)
 
 
 def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot.compiler import machine, stored
-from qddot.compiler.forks import guarded_lock
-from qddot.compiler.kernel import Info, Kernel, Shape
-from qddot.compiler.target import host
-from qddot.compiler.time_loop import TimeLoop
+from qddot.compiler.runtime import llvm_compile, stored
+from qddot.compiler.runtime.forks import guarded_lock
+from qddot.compiler.runtime.kernel import Info, Kernel, Shape
+from qddot.compiler.runtime.time_stepping import TimeLoop
+from qddot.compiler.targets.host import host
+from qddot.dynamics.pipeline import MOST_INSTRUCTIONS, _Notice, _source
 from qddot.errors import KernelTooLargeError
-from qddot.kernels import MOST_INSTRUCTIONS, _Notice, _source
 
 if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
-    from qddot.compiler.expr import Graph
-    from qddot.compiler.program import Program
-    from qddot.compiler.rollout import Layout, Step
+    from qddot.compiler.codegen.abi.time_stepping import Layout, Step
+    from qddot.compiler.ir.expr import Graph
+    from qddot.compiler.ir.program import Program
 
 Run = Callable[..., Any]
 
@@ -61,9 +61,9 @@ _loops, _kernels = _Newest(), _Newest()
 
 def program_of(what: str, run: Run, sizes: Sequence[int]) -> Program:
     """The fused straight-line program of a function of vectors."""
-    from qddot.compiler.expr import trace
-    from qddot.compiler.fuse import fused
-    from qddot.compiler.program import straight_line
+    from qddot.compiler.ir.expr import trace
+    from qddot.compiler.ir.fuse import fused
+    from qddot.compiler.ir.program import straight_line
 
     graph, outputs, _ = trace(run, sizes)
     program = fused(straight_line(graph, outputs, sum(sizes)))
@@ -108,10 +108,10 @@ class Calls:
 
 def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any]) -> Step:
     """A step whose calls are functions of their own: run(calls, state, clock, held, *parameters) gives the next state."""
-    from qddot.compiler.expr import trace
-    from qddot.compiler.fuse import fused
-    from qddot.compiler.program import straight_line
-    from qddot.compiler.rollout import Call, Step
+    from qddot.compiler.codegen.abi.time_stepping import Call, Step
+    from qddot.compiler.ir.expr import trace
+    from qddot.compiler.ir.fuse import fused
+    from qddot.compiler.ir.program import straight_line
 
     made: list[Calls] = []
 
@@ -128,7 +128,7 @@ def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any
 
 def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
     """The loop over time around one step."""
-    from qddot.compiler import rollout
+    from qddot.compiler.codegen.abi import time_stepping
 
     key = _key("rollout", step.programs(), (layout, [c.function for c in step.calls]))
     if (kept := _loops.get(key)) is not None:
@@ -139,15 +139,15 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
             target = host()
-            text, layout = rollout.render(step, layout, target.fma)
-            data = machine.compile_object(text, target)
+            text, layout = time_stepping.render(step, layout, target.fma)
+            data = llvm_compile.compile_object(text, target)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
     return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
 
 
 def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
     """A kernel with batches, as those of a robot's functions."""
-    from qddot.compiler import llvm
+    from qddot.compiler.codegen.llvm import straight_line as llvm
 
     begin = time.perf_counter()
     program = program_of(what, run, [prod(s) for s in inputs])
@@ -160,7 +160,7 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
     cached = found is not None
     if found is None:
         text = llvm.render(program, list(inputs), [output], lanes, "float64", target)
-        found = stored.store(key, {}, machine.compile_object(text, target), {})
+        found = stored.store(key, {}, llvm_compile.compile_object(text, target), {})
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
     info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
     kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import InputError, unknown
-from qddot.naming import Column, columns
+from qddot.mechanism.state_columns import Column, columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -211,7 +211,7 @@ class Trajectory:
 
     def to_xarray(self, *names: str) -> Any:
         """The same as an `xarray.Dataset` with named axes and units (extra `[data]`)."""
-        from qddot.simulation.tables import to_xarray
+        from qddot.simulation.writers import to_xarray
 
         return to_xarray(self, names or self.names[1:])
 
@@ -243,10 +243,10 @@ class Trajectory:
         chunks that are each written whole or not at all (docs/results.md); one that holds another run is
         refused, or with `overwrite` replaced.
         """
-        from qddot.simulation import tables
+        from qddot.simulation import writers
 
         file = Path(path)
-        write = tables.WRITERS.get(file.suffix.lower())
+        write = writers.WRITERS.get(file.suffix.lower())
         if write is not None:
             write(self, file, names or self.names[1:])
             return file

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot.errors import InputError, RecordingError, extra
-from qddot.text import printable
+from qddot.errors import InputError, RecordingError, extra, printable
 
 if TYPE_CHECKING:
     from qddot.viewer.app import Viewer

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.errors import InputError, extra
-from qddot.naming import columns
-from qddot.text import markdown, printable
+from qddot.errors import InputError, extra, printable
+from qddot.mechanism.state_columns import columns
 from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
@@ -270,3 +269,8 @@ def _range(model: Any, i: int, k: int, now: float, size: float) -> tuple[float, 
     high = limits.upper[k] if np.isfinite(limits.upper[k]) else default
     low, high = min(low, now), max(high, now)
     return (float(low), float(high)) if high > low else (float(low), float(low) + 1e-3)
+
+
+def markdown(text: str) -> str:
+    """Text as itself in a page that renders Markdown and raw HTML: all but letters, digits and spaces as references."""
+    return "".join(c if c.isascii() and (c.isalnum() or c == " ") else f"&#{ord(c)};" for c in printable(text))

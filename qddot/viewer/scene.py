@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.text import printable
+from qddot.errors import printable
 from qddot.viewer import shapes, urdf_shapes
 from qddot.viewer.geometry import Mesh, along, quaternion, simplified
 from qddot.viewer.shapes import Shape

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.model import Model
+from qddot.mechanism.model import Model
 from qddot.spatial import Transform
 from qddot.viewer.geometry import Mesh, along, box, capsule, cylinder, joined, sphere
 

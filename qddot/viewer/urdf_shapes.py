@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from qddot.formats import xml
 from qddot.formats.places import leads_outside, locate
 from qddot.formats.xml import Element
-from qddot.model import Model
-from qddot.parts import pose
+from qddot.mechanism.model import Model
+from qddot.mechanism.validation import pose
 from qddot.viewer import meshes
 from qddot.viewer.geometry import Mesh, box, capsule, cylinder, joined, sphere
 from qddot.viewer.shapes import Color, Shape, matrix

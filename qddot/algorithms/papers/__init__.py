@@ -1,0 +1,1 @@
+"""The papers' own formulations, for comparison and for teaching."""

@@ -1,0 +1,1 @@
+"""How states arrive: who calls the code, and with what."""

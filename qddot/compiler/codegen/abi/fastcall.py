@@ -1,0 +1,263 @@
+"""One state at a time: a function that Python calls directly, without the machinery that finds out about batches.
+
+A ufunc spends most of a microsecond on what it might be given. `@call` takes exactly what a control loop gives it, new
+or old arrays of one state in the kernel's own number type, contiguous; anything else, and any result that is not finite,
+it hands on to the function it was given for that, or answers with None. It holds the GIL: it is done in a microsecond.
+
+It reads NumPy's array structure, which is part of NumPy's binary interface, and is made only where a probe finds the
+structure to be as expected (CPython with its lock, 64 bits).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from qddot.compiler.codegen.abi.gufunc import STACK
+from qddot.compiler.codegen.llvm.transpose import Shape
+from qddot.compiler.runtime.llvm_compile import Code, library_functions
+
+_DATA, _AXES, _DIMENSIONS, _DESCR, _FLAGS = 16, 24, 32, 56, 64  # offsets in PyArrayObject
+_USABLE = 0x1 | 0x100  # contiguous in C order, aligned
+_BYTES = 32  # where the content of a bytes object begins
+_NEW = 93  # PyArray_New in NumPy's table of C functions
+_FASTCALL = 0x80 | 0x2  # METH_FASTCALL, METH_KEYWORDS
+MOST = 2048  # numbers in and out: more is no matter of call overhead
+_TYPE_NUMBER = {"double": 12, "float": 11}
+
+
+def has_call(inputs: Sequence[Shape], output: Shape, work: int, size: int) -> bool:
+    """Whether a kernel gets the function: results that are arrays, scratch that fits on the stack."""
+    numbers = sum(prod(s) for s in inputs) + prod(output)
+    return bool(output) and prod(output) > 0 and numbers <= MOST and work * size <= STACK
+
+
+def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
+    """`@call(self, args, nargs, names)`, a METH_FASTCALL function; `self` is a bytes object, see `_environment`."""
+    n_in, n_out = sum(prod(s) for s in inputs), prod(output)
+    lines = [
+        "entry:",
+        f"  %in = alloca [{max(n_in, 1)} x {T}], align 64",
+        f"  %work = alloca [{max(work, 1)} x {T}], align 64",
+        f"  %dims = alloca [{len(output)} x i64], align 8",
+    ]
+    for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library", "hand", "general")):
+        lines.append(f"  %{name}.p = getelementptr i8, ptr %self, i64 {_BYTES + 8 * k}")
+        lines.append(f"  %{name} = load ptr, ptr %{name}.p")
+    lines += [
+        f"  %count = icmp eq i64 %nargs, {len(inputs)}",
+        "  %unnamed = icmp eq ptr %names, null",
+        "  %right = and i1 %count, %unnamed",
+        "  br i1 %right, label %check0, label %other",
+    ]
+    at = 0
+    for i, shape in enumerate(inputs):
+        lines += _check(i, shape)
+        lines += _copy(i, prod(shape), at, T)
+        lines.append(f"  br label %check{i + 1}")
+        at += prod(shape)
+    lines.append(f"check{len(inputs)}:")
+    for k, d in enumerate(output):
+        lines += [f"  %dim{k} = getelementptr i64, ptr %dims, i64 {k}", f"  store i64 {d}, ptr %dim{k}"]
+    lines += [
+        f"  %made = call ptr %new(ptr %type, i32 {len(output)}, ptr %dims, i32 {_TYPE_NUMBER[T]}, ptr null, ptr null, "
+        "i32 0, i32 0, ptr null)",
+        "  %failed = icmp eq ptr %made, null",
+        "  br i1 %failed, label %nothing, label %compute",
+        "nothing:",
+        "  ret ptr null",
+        "compute:",
+        f"  %data.p = getelementptr i8, ptr %made, i64 {_DATA}",
+        "  %data = load ptr, ptr %data.p",
+        "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
+    ]
+    lines += _look(n_out, T)
+    lines += [
+        "good:",
+        "  ret ptr %made",
+        "bad:",
+        "  call void %drop(ptr %made)",
+        "  br label %other",
+        "other:",
+        "  %alone = icmp eq ptr %general, null",
+        "  br i1 %alone, label %nobody, label %somebody",
+        "nobody:",
+        "  call void %take(ptr %none)",
+        "  ret ptr %none",
+        "somebody:",
+        "  %answer = call ptr %hand(ptr %general, ptr %args, i64 %nargs, ptr %names)",
+        "  ret ptr %answer",
+    ]
+    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _check(i: int, shape: Shape) -> list[str]:
+    """Whether argument i is an array of this shape and the right type; `%data{i}` is its content."""
+    lines = [
+        f"check{i}:",
+        f"  %a{i}.p = getelementptr ptr, ptr %args, i64 {i}",
+        f"  %a{i} = load ptr, ptr %a{i}.p",
+        f"  %type{i}.p = getelementptr i8, ptr %a{i}, i64 8",
+        f"  %type{i} = load ptr, ptr %type{i}.p",
+        f"  %is{i} = icmp eq ptr %type{i}, %type",
+        f"  br i1 %is{i}, label %array{i}, label %other",
+        f"array{i}:",
+    ]
+    tests = []
+    for name, kind, offset in (("nd", "i32", _AXES), ("dtype", "ptr", _DESCR), ("flags", "i32", _FLAGS)):
+        lines.append(f"  %{name}{i}.p = getelementptr i8, ptr %a{i}, i64 {offset}")
+        lines.append(f"  %{name}{i} = load {kind}, ptr %{name}{i}.p")
+    lines += [
+        f"  %t0_{i} = icmp eq i32 %nd{i}, {len(shape)}",
+        f"  %t1_{i} = icmp eq ptr %dtype{i}, %descr",
+        f"  %use{i} = and i32 %flags{i}, {_USABLE}",
+        f"  %t2_{i} = icmp eq i32 %use{i}, {_USABLE}",
+        f"  %t3_{i} = and i1 %t0_{i}, %t1_{i}",
+        f"  %t4_{i} = and i1 %t3_{i}, %t2_{i}",
+        f"  br i1 %t4_{i}, label %shape{i}, label %other",
+        f"shape{i}:",
+        f"  %s{i}.p = getelementptr i8, ptr %a{i}, i64 {_DIMENSIONS}",
+        f"  %s{i} = load ptr, ptr %s{i}.p",
+    ]
+    for k, d in enumerate(shape):
+        lines.append(f"  %s{i}_{k}.p = getelementptr i64, ptr %s{i}, i64 {k}")
+        lines.append(f"  %s{i}_{k} = load i64, ptr %s{i}_{k}.p")
+        lines.append(f"  %d{i}_{k} = icmp eq i64 %s{i}_{k}, {d}")
+        tests.append(f"%d{i}_{k}")
+    fits = "true"
+    for k, test in enumerate(tests):
+        lines.append(f"  %f{i}_{k} = and i1 {fits}, {test}")
+        fits = f"%f{i}_{k}"
+    return [
+        *lines,
+        f"  br i1 {fits}, label %copy{i}, label %other",
+        f"copy{i}:",
+        f"  %data{i}.p = getelementptr i8, ptr %a{i}, i64 {_DATA}",
+        f"  %data{i} = load ptr, ptr %data{i}.p",
+    ]
+
+
+def _copy(i: int, count: int, at: int, T: str) -> list[str]:
+    """The content of argument i behind what is already in `%in`, four numbers at a time."""
+    lines, size, k = [], 8 if T == "double" else 4, 0
+    while k < count:
+        V, step = (f"<4 x {T}>", 4) if count - k >= 4 else (T, 1)
+        lines += [
+            f"  %c{i}_{k}.p = getelementptr {T}, ptr %data{i}, i64 {k}",
+            f"  %c{i}_{k} = load {V}, ptr %c{i}_{k}.p, align {size}",
+            f"  %i{i}_{k}.p = getelementptr {T}, ptr %in, i64 {at + k}",
+            f"  store {V} %c{i}_{k}, ptr %i{i}_{k}.p, align {size}",
+        ]
+        k += step
+    return lines
+
+
+def _look(count: int, T: str) -> list[str]:
+    """Goes to %good if all of the result is finite, to %bad otherwise: x · 0 is NaN where x is not finite."""
+    width, size = (8 if count >= 8 else 1), 8 if T == "double" else 4
+    V, bits = (f"<8 x {T}>", "<8 x i1>") if width == 8 else (T, "i1")
+    zero, none = ("zeroinitializer", "zeroinitializer") if width == 8 else ("0.0", "false")
+    last = count - width
+    lines = [
+        "  br label %look",
+        "look:",
+        "  %k = phi i64 [ 0, %compute ], [ %k2, %look ]",
+        f"  %seen = phi {bits} [ {none}, %compute ], [ %seen1, %look ]",
+        f"  %x.p = getelementptr {T}, ptr %data, i64 %k",
+        f"  %x = load {V}, ptr %x.p, align {size}",
+        f"  %zero = fmul {V} %x, {zero}",
+        f"  %nan = fcmp uno {V} %zero, %zero",
+        f"  %seen1 = or {bits} %seen, %nan",
+        f"  %k1 = add i64 %k, {width}",
+        f"  %over = icmp ugt i64 %k1, {last}",
+        f"  %k2 = select i1 %over, i64 {last}, i64 %k1",  # the last ones overlap those before
+        f"  %done = icmp eq i64 %k, {last}",
+        "  br i1 %done, label %looked, label %look",
+        "looked:",
+    ]
+    if width == 8:
+        lines.append("  %any = call i1 @llvm.vector.reduce.or.v8i1(<8 x i1> %seen1)")
+    else:
+        lines.append("  %any = or i1 %seen1, false")
+    return [*lines, "  br i1 %any, label %bad, label %good"]
+
+
+# ---- in Python -------------------------------------------------------------------------------------------------------
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+class _Self(bytes):
+    """What `@call` gets as its `self`, and keeps alive as long as the function lives."""
+
+    keep: Any
+
+
+def one_state(code: Code, name: str, dtype: str, general: Callable[..., Any] | None = None) -> Callable[..., Any] | None:
+    """The Python function of a kernel's `@call`, if it has one; `general` gets the calls that are not for it."""
+    if code.call is None or (environment := _environment(dtype)) is None:
+        return None
+    definition = _MethodDef(name.encode(), code.call, _FASTCALL, b"A compiled kernel of qddot.")
+    own = _Self(environment + struct.pack("Q", 0 if general is None else id(general)))
+    own.keep = code, definition, general
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    function: Callable[..., Any] = make(ctypes.addressof(definition), own, None)
+    return function
+
+
+@functools.cache
+def _environment(dtype: str) -> bytes | None:
+    """What `@call` is given: the array type, the number type, PyArray_New, None, Py_IncRef, Py_DecRef, the library,
+    PyObject_Vectorcall; behind it stands who gets the other calls.
+    """
+    if not _as_expected():
+        return None
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
+
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    table = ctypes.cast(get(_multiarray_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
+    take, drop, hand = (
+        ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value
+        for f in ("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall")
+    )
+    library = ctypes.addressof(library_functions())
+    return struct.pack("8Q", id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None), take, drop, library, hand)
+
+
+def _as_expected() -> bool:
+    """Whether arrays and bytes lie in memory as `@call` reads them."""
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if sys.implementation.name != "cpython" or struct.calcsize("P") != 8 or not locked:
+        return False
+    probe = np.zeros((3, 5))
+
+    def read(kind: Any, offset: int) -> Any:
+        return kind.from_address(id(probe) + offset).value
+
+    word, half = ctypes.c_size_t, ctypes.c_int
+    return (
+        ctypes.string_at(id(text := _Self(b"qddot")) + _BYTES, len(text)) == text
+        and read(word, 8) == id(np.ndarray)
+        and read(word, _DATA) == probe.ctypes.data
+        and read(half, _AXES) == 2
+        and list((word * 2).from_address(read(word, _DIMENSIONS))) == [3, 5]
+        and read(word, _DESCR) == id(np.dtype(float))
+        and read(half, _FLAGS) & _USABLE == _USABLE
+        and read(half, _FLAGS) == probe.flags.num
+    )

@@ -1,0 +1,340 @@
+"""The loop over time, as LLVM text: a program that makes one step of a state, run for many steps and many samples.
+
+The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
+states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
+what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
+Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
+lane gives the same bits as one of many.
+
+| argument | shape, contiguous in its last axis     | meaning                                        |
+|----------|----------------------------------------|------------------------------------------------|
+| 0        | (samples, n_state)                     | states at the start                            |
+| 1        | (samples, steps, n_held)               | held inputs                                    |
+| 2        | (samples, n_parameters)                |                                                |
+| 3        | (samples, records, n_recorded)         | written: the first numbers of recorded states  |
+| 4        | (samples, n_state)                     | written: states at the end                     |
+| 5        | 3                                      | room for t, then dt and the time of step zero  |
+| 6        | `Layout.scratch` bytes, aligned to 64  | scratch memory                                 |
+
+`sizes` are the samples, the steps, the number of the first step and how many steps lie between records; `strides` are
+the bytes from sample to sample of arguments 0 to 4, then those from row to row of arguments 1 and 3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from qddot.compiler.codegen.llvm import sincos
+from qddot.compiler.codegen.llvm.straight_line import Core
+from qddot.compiler.codegen.llvm.transpose import transpose_function
+from qddot.compiler.ir.program import Program
+
+
+class Call(NamedTuple):
+    """A function by its number, and the program of its arguments, from a step's inputs and the results of calls before."""
+
+    function: int
+    arguments: Program
+
+
+class Step(NamedTuple):
+    """A step as a program, and the functions that it calls on the way, each of them code that is there once.
+
+    The inputs of `last` and of arguments are the step's own and then the results of all calls, one after the other. A
+    function has its arguments as inputs, and then the step's held inputs and parameters.
+    """
+
+    last: Program
+    calls: tuple[Call, ...] = ()
+    functions: tuple[Program, ...] = ()
+
+    def instructions(self) -> int:
+        """Operations of a step."""
+        inside = sum(len(self.functions[c.function].nodes()) + len(c.arguments.nodes()) for c in self.calls)
+        return len(self.last.nodes()) + inside
+
+    def programs(self) -> list[Program]:
+        """All of them."""
+        return [*self.functions, *(c.arguments for c in self.calls), self.last]
+
+
+class Layout(NamedTuple):
+    """How many numbers a sample has of each kind, how many samples lie in lanes, scratch bytes."""
+
+    n_state: int
+    n_held: int
+    n_parameters: int
+    n_recorded: int
+    lanes: int
+    scratch: int = 0
+
+    @property
+    def n_inputs(self) -> int:
+        """State, t and dt, held inputs, parameters: the inputs of the program, in this order."""
+        return self.n_state + 2 + self.n_held + self.n_parameters
+
+
+class _Part:
+    """One program of a step in its own functions, with the columns of a block before and after it."""
+
+    def __init__(self, tag: str, program: Program, lanes: int, fma: bool) -> None:
+        self.core = Core(program, lanes, "float64", fma=fma)
+        self.core.render()
+        self.tag, self.lanes = tag, lanes
+        self.before, self.after = program.n_inputs, self.core.columns
+        self.places = list(range(len(program.outputs))) if self.core.places is None else self.core.places
+
+    def text(self) -> list[str]:
+        """`@core.tag(in, out, work, env)`, and what it calls."""
+        names, tagged = rf"@(core|chunk|angles){self.lanes}", rf"@\g<1>{self.lanes}.{self.tag}"
+        return [re.sub(names, tagged, x) for x in self.core.functions]
+
+
+def render(step: Step, layout: Layout, fma: bool) -> tuple[str, Layout]:
+    """A module with `@loop`, and the layout with what only the code knows. Without `fma` all is rounded apart."""
+    lanes = layout.lanes
+    functions = [_Part(f"f{k}", p, lanes, fma) for k, p in enumerate(step.functions)]
+    arguments = [_Part(f"a{k}", c.arguments, lanes, fma) for k, c in enumerate(step.calls)]
+    last = _Part("last", step.last, lanes, fma)
+    parts = [*functions, *arguments, last]
+    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
+    columns = [
+        last.before,
+        max(p.after for p in (*arguments, last)),
+        max([p.before for p in functions], default=0),
+        max([p.after for p in functions], default=0),
+    ]
+    work = max(p.core.scratch for p in parts)
+    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*columns, work)]
+    layout = layout._replace(scratch=max(64, sum(sizes)))
+    widths = {lanes, *(p.core.together for p in parts)}
+    text = [
+        *(sincos.define(width, fma) for width in sorted(widths)),
+        sincos.arctan2(lanes, last.core.V, "double"),
+        *(line for p in parts for line in p.text()),
+        _rows("take", lanes, into_rows=False),
+        _rows("give", lanes, into_rows=True),
+        *_each_step(layout),
+        *_moves(step, layout, functions, arguments, last),
+        _loop(layout, sizes, [c.function for c in step.calls], fma),
+        *_declarations(widths),
+    ]
+    return "\n".join(text), layout
+
+
+def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_Part], last: _Part) -> list[str]:
+    """What leads from one program to the next: columns of arguments and of results, and the new state."""
+    shared, result = range(layout.n_state + 2, layout.n_inputs), layout.n_inputs
+    text = []
+    for k, (call, made) in enumerate(zip(step.calls, arguments, strict=True)):
+        f, own = functions[call.function], len(made.places)
+        given = [("out", place, "to", j) for j, place in enumerate(made.places)]
+        given += [("in", x, "to", own + j) for j, x in enumerate(shared)]
+        text.append(_copies(f"given.{k}", made.core, given))
+        back = [("to", place, "in", result + j) for j, place in enumerate(f.places)]
+        text.append(_copies(f"result.{k}", made.core, back))
+        result += len(f.places)
+    new = [("out", place, "in", j) for j, place in enumerate(last.places)]
+    return [*text, _copies("advance", last.core, new)]
+
+
+def _copies(name: str, core: Core, moves: list[tuple[str, int, str, int]]) -> str:
+    """`@name(in, out, to)`: columns of a block from one memory to another."""
+    V, lines = core.V, []
+    for k, (source, a, target, b) in enumerate(moves):
+        lines += [
+            f"  %s{k} = getelementptr {V}, ptr %{source}, i64 {a}",
+            f"  %x{k} = load {V}, ptr %s{k}, align {core.align}",
+            f"  %t{k} = getelementptr {V}, ptr %{target}, i64 {b}",
+            f"  store {V} %x{k}, ptr %t{k}, align {core.align}",
+        ]
+    body = "\n".join(lines)
+    return f"define internal void @{name}(ptr %in, ptr %out, ptr %to) {{\n{body}\n  ret void\n}}\n"
+
+
+def _declarations(widths: set[int]) -> list[str]:
+    kinds = {"f64": "double"} | {f"v{w}f64": f"<{w} x double>" for w in widths if w > 1}
+    lines = [f"declare {V} @llvm.{op}.{s}({V})" for s, V in kinds.items() for op in ("sqrt", "fabs")]
+    lines += [f"declare {V} @llvm.fma.{s}({V}, {V}, {V})" for s, V in kinds.items()]
+    lines += ["declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)"]
+    lines += ["declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)"]
+    lines += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, *widths} - {1})]
+    return [*lines, '!0 = !{!"branch_weights", i32 1, i32 100000}', "!1 = !{}"]
+
+
+def _rows(name: str, lanes: int, into_rows: bool) -> str:
+    """Moves `width` numbers of each sample of a block between rows of memory and, from `column` on, lanes.
+
+    Samples beyond the last of the batch are read as the last, and not written.
+    """
+    source, target = ("%at", "%row.k") if into_rows else ("%row.k", "%at")
+    write = "  br i1 %beyond, label %after, label %move" if into_rows else "  br label %move"
+    return f"""define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %column, i64 %width,
+    i64 %first, i64 %last) {{
+entry:
+  %some = icmp ne i64 %width, 0
+  %c.o = mul i64 %column, {8 * lanes}
+  br i1 %some, label %sample, label %done
+sample:
+  %j = phi i64 [ 0, %entry ], [ %j1, %after ]
+  %s = add i64 %first, %j
+  %beyond = icmp ugt i64 %s, %last
+  %own = select i1 %beyond, i64 %last, i64 %s
+  %far = mul i64 %own, %stride
+  %row = getelementptr i8, ptr %memory, i64 %far
+  %l.o = shl i64 %j, 3
+  %o = add i64 %c.o, %l.o
+  %place = getelementptr i8, ptr %lanes, i64 %o
+{write}
+move:
+  %k = phi i64 [ 0, %sample ], [ %k1, %move ]
+  %row.k = getelementptr double, ptr %row, i64 %k
+  %k.o = mul i64 %k, {8 * lanes}
+  %at = getelementptr i8, ptr %place, i64 %k.o
+  %x = load double, ptr {source}, align 8
+  store double %x, ptr {target}, align 8
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, %width
+  br i1 %more, label %move, label %after
+after:
+  %j1 = add i64 %j, 1
+  %left = icmp ult i64 %j1, {lanes}
+  br i1 %left, label %sample, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _each_step(layout: Layout) -> list[str]:
+    """`@hold` and `@record`, which move rows at every step: blocks of eight full lanes are transposed in registers."""
+    held = _block("hold", "take", layout.lanes, layout.n_state + 2, layout.n_held)
+    return [held, _block("record", "give", layout.lanes, 0, layout.n_recorded)]
+
+
+def _block(name: str, slow: str, lanes: int, column: int, width: int) -> str:
+    head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %last) {{"
+    if width == 0:
+        return f"{head}\n  ret void\n}}\n"
+    quick = lanes == 8
+    return f"""{transpose_function(f"{name}.rows", width, into_rows=slow == "give") if quick else ""}{head}
+entry:
+  %end = add i64 %first, {lanes - 1}
+  %short = icmp ugt i64 %end, %last
+  br i1 {"%short" if quick else "true"}, label %slow, label %quick
+quick:
+  %far = mul i64 %first, %stride
+  %row = getelementptr i8, ptr %memory, i64 %far
+  %columns = getelementptr i8, ptr %lanes, i64 {8 * lanes * column}
+{f"  call void @{name}.rows(ptr %row, i64 %stride, ptr %columns)" if quick else ""}
+  ret void
+slow:
+  call void @{slow}(ptr %memory, i64 %stride, ptr %lanes, i64 {column}, i64 {width}, i64 %first, i64 %last)
+  ret void
+}}
+"""
+
+
+def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
+    """Lines that read %name0, %name1, … out of a table of pointers or whole numbers."""
+    lines = []
+    for k in range(count):
+        lines.append(f"  %{name}{k}.p = getelementptr {kind}, ptr %{table}, i64 {k}")
+        lines.append(f"  %{name}{k} = load {kind}, ptr %{name}{k}.p")
+    return lines
+
+
+def _programs(lanes: int, calls: list[int]) -> list[str]:
+    """The functions of a step one after another, each after its arguments, and the new state."""
+    lines = []
+    for k, f in enumerate(calls):
+        lines += [
+            f"  call void @core{lanes}.a{k}(ptr %a6, ptr %out, ptr %work, ptr %env)",
+            f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to)",
+            f"  call void @core{lanes}.f{f}(ptr %to, ptr %back, ptr %work, ptr %env)",
+            f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back)",
+        ]
+    return [
+        *lines,
+        f"  call void @core{lanes}.last(ptr %a6, ptr %out, ptr %work, ptr %env)",
+        "  call void @advance(ptr %a6, ptr %out, ptr %to)",
+    ]
+
+
+def _memory(sizes: list[int]) -> list[str]:
+    """Where in the scratch memory everything begins; a step's inputs are at its very beginning."""
+    names = ("out", "to", "back", "work")
+    return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
+
+
+def _loop(layout: Layout, sizes: list[int], calls: list[int], fma: bool) -> str:
+    """Blocks one after another, each through all its steps."""
+    n, held, parameters, _, lanes, _ = layout
+    samples = "i64 %first, i64 %last"
+    return "\n".join(
+        [
+            "define void @loop(ptr %args, ptr %sizes, ptr %strides, ptr %env) {",
+            "entry:",
+            *_loads("a", 7, "ptr", "args"),
+            *_loads("n", 4, "i64", "sizes"),
+            *_loads("s", 7, "i64", "strides"),
+            "  %dt.p = getelementptr double, ptr %a5, i64 1",
+            "  %dt = load double, ptr %dt.p",
+            "  %t0.p = getelementptr double, ptr %a5, i64 2",
+            "  %t0 = load double, ptr %t0.p",
+            *_memory(sizes),
+            "  %last = sub i64 %n0, 1",
+            f"  %up = add i64 %last, {lanes}",
+            f"  %blocks = udiv i64 %up, {lanes}",
+            "  br label %block",
+            "block:",
+            "  %b = phi i64 [ 0, %entry ], [ %b1, %block_done ]",
+            f"  %first = mul i64 %b, {lanes}",
+            f"  call void @take(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
+            f"  call void @take(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
+            "  br label %step",
+            *_one_step(n, samples, lanes, calls, fma),
+            "block_done:",
+            f"  call void @give(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
+            "  %b1 = add i64 %b, 1",
+            "  %b.more = icmp ult i64 %b1, %blocks",
+            "  br i1 %b.more, label %block, label %end",
+            "end:",
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+def _one_step(n: int, samples: str, lanes: int, calls: list[int], fma: bool) -> list[str]:
+    """The time, the held inputs, the programs, and a record where it is due."""
+    return [
+        "step:",
+        "  %k = phi i64 [ 0, %block ], [ %k1, %step_done ]",
+        "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
+        "  %number = add i64 %n2, %k",
+        "  %number.x = uitofp i64 %number to double",
+        *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", fma),
+        "  store double %t, ptr %a5",
+        f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
+        "  %held.o = mul i64 %k, %s5",
+        "  %held = getelementptr i8, ptr %a1, i64 %held.o",
+        "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
+        *_programs(lanes, calls),
+        "  %next = add i64 %number, 1",
+        "  %phase = urem i64 %next, %n3",
+        "  %due = icmp eq i64 %phase, 0",
+        "  br i1 %due, label %record, label %step_done",
+        "record:",
+        "  %rec.o = mul i64 %r, %s6",
+        "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
+        "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %last)",
+        "  br label %step_done",
+        "step_done:",
+        "  %r.up = zext i1 %due to i64",
+        "  %r1 = add i64 %r, %r.up",
+        "  %k1 = add i64 %k, 1",
+        "  %k.more = icmp ult i64 %k1, %n1",
+        "  br i1 %k.more, label %step, label %block_done",
+    ]

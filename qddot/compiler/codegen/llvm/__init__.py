@@ -1,0 +1,1 @@
+"""What one state computes, as LLVM IR."""

@@ -1,0 +1,306 @@
+"""Results written tile by tile, as LLVM text, between the operations that compute them.
+
+A line of memory that is written past the caches takes 2.5 ns; a few of them are not waited for if there is something else
+to do. So the numbers of a packed result, which are in the order in which they are computed, are written as soon as there
+are eight more of each row. Then the columns of lanes that they were computed into are free for later numbers, and stay in
+the first cache.
+
+Rows follow each other and have a multiple of eight numbers: they begin in the same place of a line, all of them, in all
+blocks. A line of a row is eight columns, up to the last column of a tile or some before it. The line that has the end of a
+row has the beginning of the next one as well; only the first line of a result and its last one may belong to others. What
+goes on from block to block is kept in a context of `CONTEXT` bytes, `%lines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qddot.compiler.codegen.llvm.transpose import AHEAD, COUNT, masked_store, picked, shuffle, square, streamed
+from qddot.compiler.ir.packed_output import SHORT, WHOLE
+from qddot.compiler.ir.program import Program
+
+# Where things are in the context: the first line of the first row; how many bytes before a tile the columns of its lines
+# begin; whether the first line is written whole, and past the caches; how the end of a block and the next row make a line;
+# that end.
+_LINE, _BACK, _WHOLE, _PAST, _JOIN, _END = 0, 8, 16, 24, 64, 128
+CONTEXT = 192
+
+_CONVENTION = "intel_ocl_bicc"  # for calls: half of the vector registers stay as they are
+
+_SPARE, _TURNS = 8, 16  # the columns where the last eight are repeated before those that begin anew, and where these are
+_TILES = 8  # that take turns; two are in use, the one to be written and the one before
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The columns of a result of `size` numbers: the first eight stay, the others take turns."""
+
+    size: int
+
+    @property
+    def columns(self) -> int:
+        """How many there are. The last eight are for the beginnings of the next rows."""
+        return _TURNS + 8 * _TILES + 8
+
+    def place(self, k: int) -> int:
+        """The column of the k-th number."""
+        tile, rest = divmod(k, 8)
+        return _TURNS + 8 * ((tile - 1) % _TILES) + rest if tile else rest
+
+    def write(self, t: int) -> list[str]:
+        """Lines that write the t-th eight numbers."""
+        lines = [f"  %tile{t} = getelementptr <8 x double>, ptr %out, i64 {self.place(8 * t)}"]
+        if t and self.place(8 * t) == _TURNS:
+            lines += [
+                f"  %last{t} = getelementptr <8 x double>, ptr %out, i64 {self.place(8 * t - 8)}",
+                f"  %spare{t} = getelementptr <8 x double>, ptr %out, i64 {_SPARE}",
+                f"  call {_CONVENTION} void @repeat_tile(ptr %spare{t}, ptr %last{t})",
+            ]
+        return [
+            *lines,
+            f"  call {_CONVENTION} void @{'next' if t else 'first'}_tile(ptr %lines, ptr %tile{t}, i64 {64 * t})",
+        ]
+
+    def functions(self) -> str:
+        """What writes rows: `@begin_tiles` is called once, `@end_tiles` at last, the others for each block."""
+        parts = _begin_tiles(), _first_tile(), _next_tile(self.size), _REPEAT_TILE, _ends_of_rows(self), _end_tiles()
+        return "".join(parts)
+
+
+def cut_into_tiles(program: Program, code: Sequence[int]) -> tuple[Ring | None, dict[int, list[int]]]:
+    """Which eight numbers of a packed result are written when: after the last of them, or at the end, -1.
+
+    None where they are not packed, or not in order.
+    """
+    numbers, when = program.outputs, {n: k for k, n in enumerate(code)}
+    order = [when.get(n, len(code)) for n in numbers]
+    packed = len(numbers) > SHORT and len(numbers) % WHOLE == 0 and len(numbers) - len(set(numbers)) < WHOLE
+    if not packed or order != sorted(order):
+        return None, {}
+    tiles: dict[int, list[int]] = {}
+    for t, node in enumerate(numbers[7::8]):
+        tiles.setdefault(node if node in when else -1, []).append(t)
+    return Ring(len(numbers)), tiles
+
+
+def _begin_tiles() -> str:
+    V = "<8 x i64>"
+    lines = [
+        "  %row = ptrtoint ptr %rows to i64",
+        "  %byte = and i64 %row, 63",
+        "  %line = sub i64 %row, %byte",
+        *_keep("line", "i64 %line", _LINE),
+        "  %back = mul i64 %byte, -8",  # a number of eight bytes is a column of 64
+        *_keep("back", "i64 %back", _BACK),
+        "  %other = lshr i64 %byte, 3",  # numbers of the first line that are not its row's
+        "  %own = sub i64 8, %other",
+        f"  %own.e = insertelement {V} poison, i64 %own, i32 0",
+        f"  %own.v = shufflevector {V} %own.e, {V} poison, <8 x i32> zeroinitializer",
+        f"  %ours = add {V} %own.v, <{COUNT}>",
+        f"  %theirs = icmp ult {V} %ours, splat (i64 8)",
+        f"  %join = select <8 x i1> %theirs, {V} <{COUNT}>, {V} %ours",
+        *_keep("join", f"{V} %join", _JOIN),
+        "  %whole = icmp eq i64 %other, 0",
+        "  %whole.i = zext i1 %whole to i64",
+        *_keep("whole", "i64 %whole.i", _WHOLE),
+        "  %past.i = zext i1 %past to i64",
+        *_keep("past", "i64 %past.i", _PAST),
+        "  ret void",
+    ]
+    return _function("begin_tiles(ptr %lines, ptr %rows, i1 %past)", lines)
+
+
+def _first_tile() -> str:
+    """The first line of the first row, with what the block before left for it."""
+    lines: list[str] = []
+    square(lines, "b")
+    lines += [
+        *_kept("join", "<8 x i64>", _JOIN),
+        *_kept("end", "<8 x double>", _END),
+        picked("put", "%end", "%join", "%b.r0"),
+        *_kept("at", "ptr", _LINE),
+        *_kept("whole", "i64", _WHOLE),
+        "  %is.whole = icmp ne i64 %whole, 0",
+        "  br i1 %is.whole, label %all, label %some",
+        "some:",
+        "  %ours = icmp uge <8 x i64> %join, splat (i64 8)",
+        masked_store("%put", "%at", "%ours"),
+        *_keep("whole", "i64 1", _WHOLE),
+        "  ret void",
+        "all:",
+    ]
+    _written(lines, ["%put"], "%at", 0)
+    return _function("first_tile(ptr %lines, ptr noalias %cols, i64 %byte)", lines, between=True)
+
+
+def _next_tile(size: int) -> str:
+    """A line of each row."""
+    lines = [*_kept("back", "i64", _BACK), "  %from = getelementptr i8, ptr %cols, i64 %back"]
+    square(lines, "t", "%from")
+    lines += [*_kept("line", "ptr", _LINE), "  %at = getelementptr i8, ptr %line, i64 %byte"]
+    _written(lines, [f"%t.r{r}" for r in range(8)], "%at", 8 * size, AHEAD)
+    return _function("next_tile(ptr %lines, ptr noalias %cols, i64 %byte)", lines, between=True)
+
+
+_REPEAT_TILE = f"""define internal {_CONVENTION} void @repeat_tile(ptr noalias %to, ptr noalias %from) noinline {{
+entry:
+  br label %column
+column:
+  %k = phi i64 [ 0, %entry ], [ %next, %column ]
+  %from.p = getelementptr <8 x double>, ptr %from, i64 %k
+  %to.p = getelementptr <8 x double>, ptr %to, i64 %k
+  %numbers = load <8 x double>, ptr %from.p, align 64
+  store <8 x double> %numbers, ptr %to.p, align 64
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, 8
+  br i1 %more, label %column, label %done
+done:
+  ret void
+}}
+"""
+
+
+def _ends_of_rows(ring: Ring) -> str:
+    """The lines that have the ends of rows; the end of the last row waits for the next block.
+
+    Rows go on in the next ones: the first columns, a row further, are copied behind the last ones.
+    """
+    end = ring.place(ring.size - 8) + 8
+    lines = []
+    for c in range(8):
+        lines.append(f"  %b{c}.p = getelementptr <8 x double>, ptr %cols, i64 {c}")
+        lines.append(f"  %b{c} = load <8 x double>, ptr %b{c}.p, align 64")
+        shuffle(lines, f"n{c}", f"b{c}", f"b{c}", "1, 2, 3, 4, 5, 6, 7, 7")
+        lines.append(f"  %n{c}.p = getelementptr <8 x double>, ptr %cols, i64 {end + c}")
+        lines.append(f"  store <8 x double> %n{c}, ptr %n{c}.p, align 64")
+    lines += [*_kept("back", "i64", _BACK), f"  %to.end = add i64 %back, {64 * end}"]
+    lines.append("  %from = getelementptr i8, ptr %cols, i64 %to.end")
+    square(lines, "e", "%from")
+    lines += [*_keep("end", "<8 x double> %e.r7", _END), *_kept("line", "i64", _LINE)]
+    lines.append(f"  %next = add i64 %line, {64 * ring.size}")
+    lines += [*_keep("next", "i64 %next", _LINE), f"  %last = add i64 %line, {8 * ring.size}"]
+    lines.append("  %at = inttoptr i64 %last to ptr")
+    _written(lines, [f"%e.r{r}" for r in range(7)], "%at", 8 * ring.size)
+    return _function("ends_of_rows(ptr %lines, ptr noalias %cols)", lines)
+
+
+def _end_tiles() -> str:
+    """The end of the last row of all."""
+    lines = [
+        *_kept("join", "<8 x i64>", _JOIN),
+        *_kept("end", "<8 x double>", _END),
+        *_kept("at", "ptr", _LINE),
+        "  %ours = icmp ult <8 x i64> %join, splat (i64 8)",
+        masked_store("%end", "%at", "%ours"),
+        "  ret void",
+    ]
+    return _function("end_tiles(ptr %lines)", lines)
+
+
+# ---- in the loop over blocks -------------------------------------------------------------------------------------------
+
+# One block into memory at hand
+BEGIN_ROWS = ("  call void @begin_tiles(ptr %lines, ptr %rows, i1 false)",)
+END_ROWS = ("  call void @ends_of_rows(ptr %lines, ptr %out)", "  call void @end_tiles(ptr %lines)")
+
+
+@dataclass(frozen=True)
+class ByTiles:
+    """A result of `size` numbers that the core writes tile by tile: where its rows follow each other, or else into %rows.
+
+    From there they are moved to where they belong, state by state.
+    """
+
+    size: int
+    operand: int
+    strides: list[str]
+
+    def begun(self) -> list[str]:
+        """Before the first block."""
+        begin = f"  call void @begin_tiles(ptr %lines, ptr %a{self.operand}, i1 %stream)"
+        return ["  br i1 %follow, label %tiles, label %no_tiles", "tiles:", begin, "  br label %no_tiles", "no_tiles:"]
+
+    def between(self) -> list[str]:
+        """Before each block."""
+        go = ["  br label %go", "go:"]
+        return ["  br i1 %follow, label %go, label %apart", "apart:", *BEGIN_ROWS, *go]
+
+    def written(self, lanes: int) -> list[str]:
+        """After each block."""
+        return [
+            "  br i1 %follow, label %w.follow, label %w.apart",
+            "w.follow:",
+            END_ROWS[0],
+            "  br label %w.moved",
+            "w.apart:",
+            *END_ROWS,
+            "  br label %w.one",
+            "w.one:",
+            "  %w.lane = phi i64 [ 0, %w.apart ], [ %w.lane1, %w.one ]",
+            "  %w.state = add i64 %first, %w.lane",
+            *self.moved("w", "%w.state", plain=False),
+            "  %w.lane1 = add i64 %w.lane, 1",
+            f"  %w.lanes = icmp ult i64 %w.lane1, {lanes}",
+            "  br i1 %w.lanes, label %w.one, label %w.moved",
+            "w.moved:",
+        ]
+
+    def moved(self, t: str, state: str, plain: bool) -> list[str]:
+        """Moves lane %t.lane to the row of a state, whose entries lie side by side or not."""
+        p = f"%{t}.{'p' if plain else 'q'}"
+        strides = "".join(f", i64 {c}" for c in self.strides)
+        return [
+            f"  {p}.off = mul i64 {state}, %s{self.operand}",
+            f"  {p}.to = getelementptr i8, ptr %a{self.operand}, i64 {p}.off",
+            f"  {p}.row = mul i64 %{t}.lane, {8 * self.size}",
+            f"  {p}.from = getelementptr i8, ptr %rows, i64 {p}.row",
+            f"  call void @copy(ptr {p}.to, ptr {p}.from, i64 {self.size})"
+            if plain
+            else f"  call void @write0(ptr {p}.to, ptr {p}.from, i64 8{strides})",
+        ]
+
+    def ended(self) -> list[str]:
+        """After the last block."""
+        return ["  br i1 %follow, label %ends, label %no_ends", "ends:", END_ROWS[1], "  br label %no_ends", "no_ends:"]
+
+
+# ---- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _function(head: str, lines: list[str], between: bool = False) -> str:
+    """A function, or one that is called between operations."""
+    body = "\n".join(["entry:", *lines])
+    kind, more = (f"{_CONVENTION} ", " noinline") if between else ("", "")
+    return f"define internal {kind}void @{head}{more} {{\n{body}\n}}\n"
+
+
+def _kept(name: str, kind: str, byte: int) -> list[str]:
+    """Takes %name from the context."""
+    where = f"  %{name}.at = getelementptr i8, ptr %lines, i64 {byte}"
+    return [where, f"  %{name} = load {kind}, ptr %{name}.at, align {64 if '8 x' in kind else 8}"]
+
+
+def _keep(name: str, value: str, byte: int) -> list[str]:
+    """Puts a value into the context."""
+    where = f"  %{name}.to = getelementptr i8, ptr %lines, i64 {byte}"
+    return [where, f"  store {value}, ptr %{name}.to, align {64 if '8 x' in value else 8}"]
+
+
+def _written(lines: list[str], numbers: list[str], at: str, apart: int, ahead: int = 0) -> None:
+    """Writes whole lines of memory so many bytes apart, past the caches or not, and returns.
+
+    Where they are not, those some bytes ahead in the rows are asked for.
+    """
+    places = [f"{at}{r}" for r in range(len(numbers))]
+    lines += [f"  {place} = getelementptr i8, ptr {at}, i64 {apart * r}" for r, place in enumerate(places)]
+    lines += [*_kept("past", "i64", _PAST), "  %is.past = icmp ne i64 %past, 0"]
+    lines += ["  br i1 %is.past, label %w.past, label %w.usual", "w.past:"]
+    lines += [streamed(value, place) for place, value in zip(places, numbers, strict=True)]
+    lines += ["  ret void", "w.usual:"]
+    for place, value in zip(places, numbers, strict=True):
+        lines.append(f"  store <8 x double> {value}, ptr {place}, align 64")
+        if ahead:
+            lines.append(f"  {place}.ahead = getelementptr i8, ptr {place}, i64 {ahead}")
+            lines.append(f"  call void @llvm.prefetch.p0(ptr {place}.ahead, i32 1, i32 3, i32 1)")
+    lines.append("  ret void")

@@ -1,0 +1,1 @@
+"""Arithmetic as data: expressions, rules, programs, and their interpreter."""

@@ -1,0 +1,291 @@
+"""Tracing: a Graph of interned nodes, and Expr, the scalar that records what is done to it.
+
+Algorithms written on scalars run unchanged on Expr and leave their arithmetic in the graph. A node is an operation and
+the numbers of its arguments; equal nodes are one node; rules simplify as nodes are made.
+
+Arithmetic on numbers is done once, in the trace. Each number has a bound on its rounding error, which the trace adds up as
+it goes along (running error analysis). Numbers that the bounds do not tell apart are one number, and a number that they do
+not tell from zero is zero, so that the size of a kernel depends on the shape of a robot and not on the last bits of its
+parameters; and no more is dropped than the same operations would have rounded away at run time (docs/decisions/0008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.compiler.ir.ops import COMMUTATIVE, OPS
+from qddot.compiler.ir.rules import SIMPLIFY
+from qddot.errors import KernelTooLargeError
+from qddot.scalars import Unknown
+
+UNIT = 2.0**-52  # of a number that comes in: one unit in its last place is taken for rounding
+_NEAR = 2.0**-40  # of a number: those that may be the same are looked for so near to it
+MOST_NODES = 1_500_000  # some 600 MB
+_NUMBERS = frozenset({"const", "column"})
+_ON_COLUMNS: dict[str, Any] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+
+
+class Graph:
+    """Nodes by number, arguments before users; at most so many."""
+
+    def __init__(self, most: int = MOST_NODES) -> None:
+        self.most = most
+        self.ops: list[str] = []
+        self.args: list[tuple[Any, ...]] = []
+        self.marks: list[
+            tuple[int, str, int]
+        ] = []  # nodes made before the mark and after the last belong to (symbol, link)
+        self.columns: list[NDArray[Any]] = []
+        self._index: dict[tuple[Any, ...], int] = {}
+        self._constants: dict[float, int] = {}
+        self._near: dict[tuple[int, int], list[int]] = {}  # numbers by exponent and leading digits
+        self._bounds: dict[int, Any] = {}  # of the rounding errors of numbers and columns
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def const(self, value: float, bound: float | None = None) -> int:
+        """The node of a number, or of one that the bounds on their rounding do not tell from it."""
+        value = float(value) + 0.0  # and no negative zero
+        bound = UNIT * abs(value) if bound is None else bound
+        found = self._constants.get(value)
+        if found is None:
+            found = self._constants[value] = self._same(value, bound)
+        if bound < self._bounds[found]:  # rather too little is taken for rounding than too much
+            self._bounds[found] = bound
+        return found
+
+    def _same(self, value: float, bound: float) -> int:
+        if not math.isfinite(value) or value == 0.0:
+            node = self._node("const", (value,), ("const", value))
+            self._bounds.setdefault(node, 0.0)
+            return node
+        for near in (value, value * (1.0 - _NEAR), value * (1.0 + _NEAR)):
+            for node in self._near.get(_leading(near), ()):
+                if abs(self.args[node][0] - value) <= self._bounds[node] + bound:
+                    return node
+        node = self._node("const", (value,), ("const", value))
+        self._bounds[node] = bound
+        self._near.setdefault(_leading(value), []).append(node)
+        return node
+
+    def column(self, values: NDArray[Any], bounds: NDArray[Any] | None = None) -> int:
+        """The node of a number that differs from row to row of rolled code; a plain number where it does not."""
+        bounds = UNIT * np.abs(values) if bounds is None else bounds
+        if np.all(np.abs(values - values[0]) <= bounds + bounds[0]):
+            return self.const(float(values[0]), float(np.min(bounds)))
+        key = ("column", values.tobytes())
+        if key not in self._index:
+            self.columns.append(values)
+        node = self._node("column", (len(self.columns) - 1,), key)
+        self._bounds[node] = np.minimum(bounds, self._bounds.get(node, bounds))
+        return node
+
+    def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
+        found = self._index.get(key)
+        if found is None:
+            if len(self.ops) >= self.most:
+                raise KernelTooLargeError(f"the trace has more than {self.most:,} operations")
+            found = self._index[key] = len(self.ops)
+            self.ops.append(op)
+            self.args.append(args)
+        return found
+
+    def make(self, op: str, *args: int) -> int:
+        """The node of an operation, simplified."""
+        ops = self.ops
+        known = ops[args[-1]] in _NUMBERS and all(ops[a] in _NUMBERS for a in args)
+        if known and (op in _ON_COLUMNS or all(ops[a] == "const" for a in args)):
+            return self._folded(op, args)
+        if op in COMMUTATIVE:
+            a, b = args
+            if ops[a] == "const" or (a > b and ops[b] != "const"):
+                args = (b, a)
+        simplify = SIMPLIFY.get(op)
+        if simplify is not None:
+            simpler = simplify(self, *args)
+            if simpler is not None:
+                return int(simpler)
+        if op == "select" and ops[args[0]] == "const":
+            return args[1] if self.args[args[0]][0] else args[2]
+        return self._node(op, args, (op, *args))
+
+    def _folded(self, op: str, args: tuple[int, ...]) -> int:
+        in_columns = any(self.ops[a] == "column" for a in args)
+        values = [self.columns[self.args[a][0]] if self.ops[a] == "column" else self.args[a][0] for a in args]
+        result = _ON_COLUMNS[op](*values) if in_columns else float(OPS[op].value(*values))
+        bound = _bound(op, values, [self._bounds[a] for a in args], result)
+        if in_columns:
+            return self.column(np.where(np.abs(result) <= bound, 0.0, result), bound)
+        return self.const(0.0 if abs(result) <= bound else result, bound if math.isfinite(bound) else 0.0)
+
+    def leaf(self, op: str, *args: Any) -> int:
+        """An input, or a node that is not to be simplified."""
+        return self._node(op, args, (op, *args))
+
+    def effect(self, op: str, *args: Any) -> int:
+        """A node that is its own even if its arguments are another's: memory may hold another value each time."""
+        self.ops.append(op)
+        self.args.append(args)
+        return len(self.ops) - 1
+
+    def inputs(self, count: int, first: int = 0) -> NDArray[Any]:
+        """Expr of the inputs first, first + 1, …"""
+        out = np.empty(count, dtype=object)
+        for k in range(count):
+            out[k] = Expr(self, self.leaf("input", first + k))
+        return out
+
+    def node_of(self, x: Any) -> int:
+        """The node of an Expr of this graph, or of a plain number."""
+        if isinstance(x, Expr):
+            if x.graph is not self:
+                raise TypeError("an Expr of another trace came in: a trace must not keep values between runs")
+            return x.node
+        return self.const(x)
+
+
+def _leading(value: float) -> tuple[int, int]:
+    """The leading digits of a number: what those near to it share, or have next to its own."""
+    mantissa, exponent = math.frexp(value)
+    return exponent, math.floor(mantissa / _NEAR)
+
+
+def _bound(op: str, values: Sequence[Any], bounds: Sequence[Any], result: Any) -> Any:
+    """What an operation on numbers leaves uncertain: what comes in, to first order, and its own rounding."""
+    match op:
+        case "neg":
+            return bounds[0]
+        case "add" | "sub" | "arctan2":
+            comes_in = bounds[0] + bounds[1]
+        case "mul":
+            comes_in = abs(values[0]) * bounds[1] + abs(values[1]) * bounds[0]
+        case "div":
+            comes_in = (bounds[0] + abs(result) * bounds[1]) / np.maximum(abs(values[1]), math.ulp(0.0))
+        case "sqrt":
+            comes_in = bounds[0] / np.maximum(result, math.ulp(0.0))
+        case "sin" | "cos":
+            comes_in = bounds[0] + 0.5 * UNIT
+        case _:  # a comparison or a choice
+            return max(bounds) if op == "select" else 0.0
+    return comes_in + 0.5 * UNIT * abs(result)
+
+
+class Expr(Unknown):
+    """A scalar that is not known yet."""
+
+    __slots__ = ("graph", "node")
+
+    def __init__(self, graph: Graph, node: int) -> None:
+        self.graph, self.node = graph, node
+
+    def _with(self, op: str, *others: Any, swap: bool = False) -> Any:
+        graph, nodes = self.graph, [] if swap else [self.node]
+        for x in others:
+            if isinstance(x, _SCALARS):
+                nodes.append(graph.node_of(x))
+            else:
+                return NotImplemented
+        if swap:
+            nodes.append(self.node)
+        return Expr(graph, graph.make(op, *nodes))
+
+    def __add__(self, x: Any) -> Any:
+        return self._with("add", x)
+
+    __radd__ = __add__
+
+    def __sub__(self, x: Any) -> Any:
+        return self._with("sub", x)
+
+    def __rsub__(self, x: Any) -> Any:
+        return self._with("sub", x, swap=True)
+
+    def __mul__(self, x: Any) -> Any:
+        return self._with("mul", x)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, x: Any) -> Any:
+        return self._with("div", x)
+
+    def __rtruediv__(self, x: Any) -> Any:
+        return self._with("div", x, swap=True)
+
+    def __pow__(self, n: int) -> Any:
+        if not isinstance(n, int) or n < 0:
+            raise TypeError(f"a traced value can be raised to whole powers of zero or more, not to {n!r}")
+        out: Any = 1.0
+        for _ in range(n):
+            out = out * self
+        return out
+
+    def __neg__(self) -> Any:
+        return self._with("neg")
+
+    def __lt__(self, x: Any) -> Any:
+        return self._with("less", x)
+
+    def __gt__(self, x: Any) -> Any:
+        return self._with("less", x, swap=True)
+
+    def sin(self) -> Any:
+        return self._with("sin")
+
+    def cos(self) -> Any:
+        return self._with("cos")
+
+    def sqrt(self) -> Any:
+        return self._with("sqrt")
+
+    def arctan2(self, x: Any) -> Any:
+        """The angle of the point (x, self); either may be a plain number."""
+        graph = self.graph if isinstance(self, Expr) else x.graph
+        return Expr(graph, graph.make("arctan2", graph.node_of(self), graph.node_of(x)))
+
+    def where(self, then: Any, otherwise: Any) -> Any:
+        """What `scalars.where` calls on the result of a comparison."""
+        return self._with("select", then, otherwise)
+
+    @property
+    def known(self) -> float | None:
+        """Its value, if it is a number after all."""
+        return self.graph.args[self.node][0] if self.graph.ops[self.node] == "const" else None
+
+    def mark(self, symbol: str, link: int) -> None:
+        """Everything traced since the last mark computes this symbol of this link."""
+        self.graph.marks.append((len(self.graph), symbol, link))
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.node))
+
+    def __repr__(self) -> str:
+        return f"<Expr {self.node}: {self.graph.ops[self.node]}>"
+
+
+_SCALARS = (Expr, float, int, np.floating, np.integer)
+
+
+def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:
+    """Runs a function on unknown vectors of the given sizes: the graph, the nodes of its result, and its shape."""
+    graph = Graph(most)
+    vectors, first = [], 0
+    for n in sizes:
+        vectors.append(graph.inputs(n, first))
+        first += n
+    result = np.asarray(function(*vectors), dtype=object)
+    return graph, [graph.node_of(x) for x in result.reshape(-1)], result.shape

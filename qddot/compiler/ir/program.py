@@ -1,0 +1,82 @@
+"""A program: what a graph's nodes are computed for, and in which order. Straight-line code; `rolled` has loops.
+
+The interpreter defines what a program computes; renderers are compared with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qddot.compiler.ir.expr import Graph
+from qddot.compiler.ir.ops import LEAVES, OPS
+
+AT_HAND = 100  # instructions that a value stays in a register for, or where the processor still has it
+
+
+@dataclass
+class Program:
+    """Inputs to outputs: `outputs` are nodes, computed by the body or leaves of the graph."""
+
+    graph: Graph
+    n_inputs: int
+    outputs: list[int]
+    body: list[int]
+
+    def nodes(self) -> list[int]:
+        """The nodes that are computed, in order."""
+        return self.body
+
+    def sections(self) -> Iterator[tuple[str, int, list[int]]]:
+        """Straight-line code in the stretches that each compute one symbol of one link: (symbol, link, nodes).
+
+        What comes after the last mark is the "rest" of link 0.
+        """
+        marks = iter([*self.graph.marks, (len(self.graph), "rest", 0)])
+        end, symbol, link = next(marks)
+        found: list[int] = []
+        for node in self.nodes():
+            if node >= end:
+                if found:
+                    yield symbol, link, found
+                while node >= end:
+                    end, symbol, link = next(marks)
+                found = []
+            found.append(node)
+        if found:
+            yield symbol, link, found
+
+    def cost(self) -> int:
+        """Instructions, and twice those of their operands that were last at hand so long before that they are in memory.
+
+        A measure for choosing between programs: that of time a state, docs/decisions/0005.
+        """
+        last, reloads = {n: k for k, n in enumerate(self.body)}, 0
+        for k, node in enumerate(self.body):
+            for x in self.graph.args[node]:
+                if x in last:
+                    reloads += k - last[x] > AT_HAND
+                    last[x] = k
+        return len(self.body) + 2 * reloads
+
+    def count(self) -> dict[str, int]:
+        """Operations by kind: mul, add, div, sqrt, sincos, arctan2, other. A fused one counts as both of its parts."""
+        total: Counter[str] = Counter(dict.fromkeys(("mul", "add", "div", "sqrt", "sincos"), 0))
+        for node in self.nodes():
+            total.update(OPS[self.graph.ops[node]].counts)
+        return dict(total)
+
+
+def straight_line(graph: Graph, outputs: list[int], n_inputs: int) -> Program:
+    """The program that computes the outputs in the order of the trace and nothing else."""
+    needed = bytearray(len(graph))
+    stack = list(outputs)
+    while stack:
+        node = stack.pop()
+        if not needed[node]:
+            needed[node] = 1
+            if graph.ops[node] not in LEAVES:
+                stack.extend(graph.args[node])
+    body = [k for k in range(len(graph)) if needed[k] and graph.ops[k] not in LEAVES]
+    return Program(graph, n_inputs, outputs, body)

@@ -1,0 +1,1 @@
+"""Compiling, loading, caching and calling machine code."""

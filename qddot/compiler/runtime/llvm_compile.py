@@ -1,0 +1,134 @@
+"""The machine we run on: LLVM text into object code, and object code into something callable.
+
+Only compiling needs LLVM. Object code from the cache is loaded by a few lines of our own where its format is known
+(ELF on x86-64), so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's loader does it.
+The environment variable QDDOT_LOADER chooses one (docs/machines.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import sys
+from typing import Any
+
+from qddot.compiler.runtime.forks import guarded_lock
+from qddot.compiler.runtime.loader import Image, check_header
+from qddot.compiler.targets.host import HOST, X86, Target, architecture, host, native
+from qddot.errors import InputError, ObjectError
+
+_lock = guarded_lock()
+_system_lock = guarded_lock()  # for what is asked of the system: compiling, which may take long, has the other one
+
+
+@functools.cache
+def _llvm() -> Any:
+    with _lock:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
+        return llvm
+
+
+def _target_machine(target: Target) -> Any:
+    """LLVM's description of a processor. An engine takes possession of the one it is given: each must have its own."""
+    llvm = _llvm()
+    # LLVM's loader cannot do with Windows' own object format: constants there are symbols that it does not find.
+    triple = llvm.get_process_triple() + ("-elf" if sys.platform == "win32" else "")
+    native = target.cpu == HOST
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=llvm.get_host_cpu_name() if native else target.cpu,
+        features=llvm.get_host_cpu_features().flatten() if native else "",
+        opt=2,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+_emitting = functools.cache(_target_machine)  # for compiling only: it is given to no engine
+
+
+def compile_object(text: str, target: Target | None = None) -> bytes:
+    """Object code of an LLVM module. The module is verified first: one that is not sound would end the process."""
+    llvm = _llvm()
+    with _lock:  # one LLVM context for all threads
+        machine = _emitting(host() if target is None else target)
+        module = llvm.parse_assembly(text)
+        module.triple = machine.triple
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=0)
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.run(module, llvm.create_pass_builder(machine, options))
+        return bytes(machine.emit_object(module))
+
+
+class Code:
+    """Executable memory with the function `loop` in it, and `call` in most. It goes when the object goes."""
+
+    def __init__(self, data: bytes) -> None:
+        if loader() == "own":
+            self._memory = Image(data)
+            functions = self._memory.functions
+            if "loop" not in functions:
+                raise ObjectError("it has no function 'loop'")
+            self.address, self.call = functions["loop"], functions.get("call")
+        else:
+            self._engine = _loaded_by_llvm(data)
+            self.address = self._engine.get_function_address("loop")
+            self.call = self._engine.get_function_address("call") or None
+
+
+def loader() -> str:
+    """Who brings object code into memory, "own" or "llvm": the environment variable QDDOT_LOADER, else own where it can."""
+    here = sys.platform == "linux" and architecture() == X86
+    wanted = os.environ.get("QDDOT_LOADER") or ("own" if here else "llvm")
+    if wanted not in ("own", "llvm"):
+        raise InputError(f"QDDOT_LOADER={wanted!r} is not known; take 'own' or 'llvm', or leave it empty")
+    if wanted == "own" and not here:
+        system = f"{sys.platform} on {platform.machine()}"
+        raise InputError(f"QDDOT_LOADER='own' works on x86-64 Linux only, and this is {system}; take 'llvm'")
+    return wanted
+
+
+def _loaded_by_llvm(data: bytes) -> Any:
+    """An engine with the code in it, which goes with the engine.
+
+    Engines go whenever Python drops them, on any thread, and must not wait for `_lock`: the one who holds it may be the
+    one whose garbage is collected. They need not, for llvmlite has a lock of its own, a reentrant one, around every call.
+    """
+    check_header(data)  # LLVM ends the process if there is no object in it
+    llvm = _llvm()
+    with _lock:
+        # llvmlite's memory manager puts all sections side by side; LLVM's may put them too far apart for 32-bit references
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(native()), use_lmm=True)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        engine.finalize_object()
+    return engine
+
+
+_library: Any = None
+
+
+def library_functions() -> Any:
+    """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and what raises
+    MemoryError: PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
+
+    There is one for ever: kernels have its address.
+    """
+    global _library
+    with _system_lock:
+        if _library is None:
+            from ctypes.util import find_library
+
+            name = find_library("m") if sys.platform != "win32" else "msvcrt"
+            library = ctypes.CDLL(name)
+            of_python = ("PyMem_RawMalloc", "PyMem_RawFree", "PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
+            functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
+            functions += [getattr(ctypes.pythonapi, f) for f in of_python]
+            _library = (ctypes.c_void_p * 8)(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+        return _library

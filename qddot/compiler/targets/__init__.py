@@ -1,0 +1,1 @@
+"""Where code runs: triple, features, lanes."""

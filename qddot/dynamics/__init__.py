@@ -1,0 +1,1 @@
+"""Which algorithm computes what: trace, choose, compile, evaluate."""

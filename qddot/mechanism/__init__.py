@@ -1,0 +1,1 @@
+"""What a robot is: checked, frozen data."""

@@ -1,0 +1,475 @@
+"""Builder -> Model: everything about a mechanism is checked here, once, so that no algorithm has to.
+
+Parts may be declared in any order. Links on fixed joints are merged into the link that carries them and stay known as
+frames; links are numbered parents first, otherwise in the order of declaration. What is impossible raises an error;
+what is merely doubtful is collected as findings.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from qddot.errors import Finding, ModelError, message, near
+from qddot.joints import Fixed, Free, Joint
+from qddot.mechanism.couplings import Declared, Place
+from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.mechanism.validation import (
+    check_inertia,
+    check_springs,
+    constant,
+    inertia_matrix,
+    numbers,
+    pose,
+    rigid,
+    tolerance,
+    unit_axes,
+)
+from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
+from qddot.spatial.joint_blocks import Vector
+from qddot.spatial.rotation import IDENTITY
+
+WORLD = "world"
+_LONGEST_NAME = 4000  # characters; readers take at most 1,000 and make names of two or three others
+
+
+@dataclass
+class _Link:
+    name: str
+    inertia: Inertia
+    where: str
+
+
+@dataclass
+class _Joint:
+    name: str
+    joint: Joint
+    parent: str
+    child: str
+    placement: Transform
+    where: str
+    armature: Vector
+    damping: Vector
+    friction: Vector
+    stiffness: Vector
+    spring_reference: Vector
+    limits: Limits
+    actuated: bool
+    mimic: tuple[str, float, float] | None
+
+
+@dataclass
+class Builder:
+    """Collects links, joints, frames and loops, and makes the Model of them.
+
+    `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`,
+    angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported. Loops count as
+    closed up to `loop_tolerance`, in m or rad; by default that comes from how well the numbers let them close.
+    """
+
+    name: str
+    gravity: Sequence[float] = (0.0, 0.0, -9.81)
+    friction_velocity: float = 1e-3
+    snap: float = 0.0
+    loop_tolerance: float | None = None
+    findings: list[Finding] = field(default_factory=list)
+    _links: dict[str, _Link] = field(default_factory=dict)
+    _joints: dict[str, _Joint] = field(default_factory=dict)
+    _frames: list[tuple[str, str, Transform, str]] = field(default_factory=list)
+    _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
+    _couplings: dict[str, Declared] = field(default_factory=dict)
+    _loop_names: set[str] = field(default_factory=set)
+
+    # ---- parts
+
+    def link(
+        self,
+        name: str,
+        mass: float = 0.0,
+        com: Sequence[float] = (0.0, 0.0, 0.0),
+        inertia: Any = None,
+        inertia_axes: Transform | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A body: its mass, centre of mass, and inertia about the centre of mass (3×3, or ixx ixy ixz iyy iyz izz).
+
+        `inertia_axes` gives the axes of the inertia where they are not the link's own.
+        """
+        element = f"link {name!r}"
+        self._new_name(self._links, name, element, where)
+        (m,) = numbers(mass, 1, "mass", where, element)
+        c = numbers(com, 3, "com", where, element)
+        I_c = inertia_matrix(inertia, element, where)
+        if m < 0:
+            raise ModelError(message(where, element, f"mass is {m:g}", "give a mass of zero or more"))
+        check_inertia(I_c, m, element, where, self.find)
+        R = IDENTITY if inertia_axes is None else inertia_axes.R
+        self._links[name] = _Link(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
+        return self
+
+    def joint(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        joint: Joint,
+        placement: Transform | None = None,
+        *,
+        armature: Any = 0.0,
+        damping: Any = 0.0,
+        friction: Any = 0.0,
+        stiffness: Any = 0.0,
+        spring_reference: Any = None,
+        lower: Any = -math.inf,
+        upper: Any = math.inf,
+        velocity_limit: Any = math.inf,
+        effort_limit: Any = math.inf,
+        actuated: bool | None = None,
+        mimic: tuple[str, float, float] | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
+
+        Numbers given for a joint of several freedoms may be one for all or one a freedom. `mimic=(other, k, o)` makes
+        the joint follow another: q = k · q_other + o.
+        """
+        element = f"joint {name!r}"
+        self._new_name(self._joints, name, element, where)
+        joint = unit_axes(joint, element, where, self.find)
+        nv = joint.nv
+
+        def each(value: Any, what: str, *, least: float = 0.0, finite: bool = True) -> Vector:
+            if isinstance(value, float | int):
+                array = (float(value),) * nv
+            else:
+                array = tuple(np.asarray(value, dtype=float).reshape(-1).tolist())
+            if len(array) != nv:
+                problem = f"{what} has {len(array)} numbers for a joint of {nv} freedoms"
+                raise ModelError(message(where, element, problem, f"give one number or {nv}"))
+            if not all(x >= least and (math.isfinite(x) or not finite) for x in array):
+                what_is_right = "finite numbers" if least == -math.inf else "finite numbers of zero or more"
+                raise ModelError(message(where, element, f"{what} is {list(array)}", f"give {what_is_right}"))
+            return Vector(array)
+
+        limits = Limits(
+            each(lower, "lower limit", least=-math.inf, finite=False),
+            each(upper, "upper limit", least=-math.inf, finite=False),
+            each(velocity_limit, "velocity limit", finite=False),
+            each(effort_limit, "effort limit", finite=False),
+        )
+        for low, high in zip(limits.lower, limits.upper, strict=True):
+            if low > high:
+                problem = f"lower limit {low:g} is above upper limit {high:g}"
+                raise ModelError(message(where, element, problem, "swap or correct them"))
+        reference = joint.neutral() if spring_reference is None else spring_reference
+        springs = each(stiffness, "stiffness")
+        check_springs(joint, springs, element, where)
+        self._joints[name] = _Joint(
+            name=name,
+            joint=joint,
+            parent=parent,
+            child=child,
+            placement=rigid(placement, element, where, self.find),
+            where=where,
+            armature=each(armature, "armature"),
+            damping=each(damping, "damping"),
+            friction=each(friction, "friction"),
+            stiffness=springs,
+            spring_reference=Vector(numbers(reference, joint.nq, "spring reference", where, element)),
+            limits=limits,
+            actuated=(nv > 0 and not isinstance(joint, Free)) if actuated is None else bool(actuated),
+            mimic=None if mimic is None else (mimic[0], *numbers(mimic[1:], 2, "mimic", where, element)),  # type: ignore[arg-type]
+        )
+        return self
+
+    def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
+        """A named frame fixed to a link."""
+        _check_name(name, f"frame {name!r}", where)
+        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
+        return self
+
+    def loop(
+        self,
+        name: str,
+        link_a: str,
+        link_b: str,
+        joint: Joint,
+        placement_a: Transform | None = None,
+        placement_b: Transform | None = None,
+        where: str = "",
+    ) -> Builder:
+        """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
+        element = f"loop {name!r}"
+        _check_name(name, element, where)
+        if name in self._loop_names:
+            raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
+        self._loop_names.add(name)
+        a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
+        self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
+        return self
+
+    def coupling(
+        self,
+        name: str,
+        joints: Mapping[str, float],
+        polynomial: Sequence[float] = (0.0,),
+        of: Mapping[str, float] | None = None,
+        reference: float = 0.0,
+        where: str = "",
+    ) -> Builder:
+        """Joints of one freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
+
+        `joints` and `of` give the factors k by the joints' names; `polynomial` is p, the constant first.
+        """
+        element, others = f"coupling {name!r}", {} if of is None else of
+        self._new_name(self._couplings, name, element, where)
+        numbers([*joints.values(), *others.values()], None, "its factors", where, element)
+        (x_0,) = numbers(reference, 1, "its reference", where, element)
+        p = numbers(polynomial, None, "its polynomial", where, element)
+        self._couplings[name] = Declared(name, dict(joints), dict(others), x_0, p, where)
+        return self
+
+    def angle(self, value: float, element: str, where: str = "") -> float:
+        """An angle as the model will have it: snapped to a multiple of π/2 where that was asked for."""
+        right = round(value / (math.pi / 2)) * (math.pi / 2)
+        miss = abs(value - right)
+        if not 0.0 < miss <= self.snap:
+            return value
+        if miss > 2e-16 * max(1.0, abs(value)):
+            self.find("note", where, element, f"angle {value!r} misses {right!r} by {miss:.1e}", "it was snapped")
+        return right
+
+    def pose(self, xyz: Iterable[float], rpy: Iterable[float], element: str, where: str = "") -> Transform:
+        """`qddot.pose` with snapped angles."""
+        return pose(xyz, [self.angle(a, element, where) for a in rpy])
+
+    def find(self, severity: str, where: str, element: str, problem: str, fix: str) -> None:
+        """Notes something doubtful about the model."""
+        self.findings.append(Finding(severity, where, element, problem, fix))
+
+    # ---- the model
+
+    def model(self) -> Model:
+        """Checks the whole and freezes it."""
+        if self.name:
+            _check_name(self.name, "robot", "")
+        above = self._above()
+        order = self._order(above)
+        carrier = self._carriers(above, order)
+        moving = [name for name in order if above[name].joint.nv > 0]
+        index = {WORLD: 0} | {name: i for i, name in enumerate(moving, 1)}
+        inertia = [zero_inertia()] * len(index)
+        for name in order:
+            holder, T = carrier[name]
+            inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
+        rows = [above[name] for name in moving]
+        placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
+        for j, T in zip(rows, placements, strict=True):
+            I = inertia[index[j.child]]
+            if not all(map(math.isfinite, (I.m, *I.h, *I.I[0], *I.I[1], *I.I[2], *T.p))):
+                problem = f"the inertia or the place of link {j.child!r} is beyond the largest number"
+                raise ModelError(message(j.where, f"joint {j.name!r}", problem, "give masses and lengths in SI units"))
+        ground = _ground()
+        model = Model(
+            name=self.name,
+            link_names=(WORLD, *moving),
+            joint_names=("", *(j.name for j in rows)),
+            parent=(-1, *(index[carrier[j.parent][0]] for j in rows)),
+            joint=(ground.joint, *(j.joint for j in rows)),
+            placement=(Transform(), *placements),
+            inertia=tuple(inertia),
+            armature=(Vector(), *(j.armature for j in rows)),
+            damping=(Vector(), *(j.damping for j in rows)),
+            friction=(Vector(), *(j.friction for j in rows)),
+            stiffness=(Vector(), *(j.stiffness for j in rows)),
+            spring_reference=(Vector(), *(j.spring_reference for j in rows)),
+            limits=(ground.limits, *(j.limits for j in rows)),
+            actuated=(False, *(j.actuated for j in rows)),
+            mimic=(None, *self._mimics(rows, index)),
+            frames=self._frozen_frames(carrier, index),
+            loops=self._frozen_loops(carrier, index),
+            gravity=numbers(self.gravity, 3, "gravity"),  # type: ignore[arg-type]
+            friction_velocity=numbers(self.friction_velocity, 1, "friction_velocity")[0],
+            loop_tolerance=None if self.loop_tolerance is None else tolerance(self.loop_tolerance, "loop_tolerance"),
+            findings=tuple(self.findings),
+        )
+        return replace(model, constraints=self._frozen_couplings(model)) if self._couplings else model
+
+    # ---- the tree
+
+    def _above(self) -> dict[str, _Joint]:
+        """The joint that carries each link."""
+        above: dict[str, _Joint] = {}
+        for j in self._joints.values():
+            element = f"joint {j.name!r}"
+            for role, name in (("parent", j.parent), ("child", j.child)):
+                if name not in self._links and not (name == WORLD and role == "parent"):
+                    raise ModelError(message(j.where, element, f"its {role} link {name!r} {self._missing(name)}", _DECLARE))
+            if j.child in above:
+                problem = f"link {j.child!r} is already the child of joint {above[j.child].name!r}"
+                fix = "a link moves by one joint; close loops with a loop, not with a second parent"
+                raise ModelError(message(j.where, element, problem, fix))
+            above[j.child] = j
+        for link in self._links.values():
+            if link.name not in above:
+                fix = f"add a joint that carries it, from {WORLD!r} if it is a root"
+                raise ModelError(message(link.where, f"link {link.name!r}", "no joint carries it", fix))
+        return above
+
+    def _missing(self, name: str) -> str:
+        return "does not exist" + near(name, self._links)
+
+    def _order(self, above: dict[str, _Joint]) -> list[str]:
+        """Parents before children, otherwise as declared."""
+        rank = {name: k for k, name in enumerate(self._links)}
+        children: dict[str, list[str]] = {}
+        for name, j in above.items():
+            children.setdefault(j.parent, []).append(name)
+        heap = [(rank[c], c) for c in children.get(WORLD, [])]
+        heapq.heapify(heap)
+        order: list[str] = []
+        while heap:
+            _, name = heapq.heappop(heap)
+            order.append(name)
+            for c in children.get(name, []):
+                heapq.heappush(heap, (rank[c], c))
+        if len(order) < len(self._links):
+            done = set(order)
+            stuck = next(name for name in self._links if name not in done)
+            trail = {stuck: None}
+            while (up := above[stuck].parent) not in trail:
+                trail[up] = None
+                stuck = up
+            ring = list(trail)[list(trail).index(up) :]
+            j = above[ring[0]]
+            shown = [*ring, ring[0]] if len(ring) < 8 else [*ring[:6], "…", ring[0]]
+            problem = "its links form a cycle: " + " <- ".join(shown)
+            raise ModelError(message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop"))
+        return order
+
+    def _carriers(self, above: dict[str, _Joint], order: list[str]) -> dict[str, tuple[str, Transform]]:
+        """For each link the moving link (or the world) that it is fixed to, and its place there."""
+        carrier = {WORLD: (WORLD, Transform())}
+        for name in order:
+            j = above[name]
+            holder, T = carrier[j.parent]
+            fixed = j.joint.nv == 0
+            carrier[name] = (holder, constant(T @ j.placement)) if fixed else (name, Transform())
+        return carrier
+
+    def _mimics(self, rows: list[_Joint], index: dict[str, int]) -> list[Mimic | None]:
+        done: dict[str, Mimic] = {}
+        for j in rows:
+            trail: dict[str, _Joint] = {}
+            at = j
+            while at.mimic is not None and at.name not in done:
+                trail[at.name] = at
+                at = self._followed(at)
+                if at.name in trail:
+                    names = [*trail, at.name]
+                    problem = "it mimics itself: " + " -> ".join(names if len(names) < 8 else [*names[:6], "…", at.name])
+                    fix = "let one joint of the ring be independent"
+                    raise ModelError(message(j.where, f"joint {j.name!r}", problem, fix))
+            end = done.get(at.name, Mimic(index[at.child], 1.0, 0.0))
+            for follower in reversed(trail.values()):
+                _, k, o = follower.mimic  # type: ignore[misc]
+                end = Mimic(end.link, k * end.factor, k * end.offset + o)
+                numbers(end[1:], 2, "the product of mimic factors", follower.where, f"joint {follower.name!r}")
+                done[follower.name] = end
+        return [done.get(j.name) for j in rows]
+
+    def _followed(self, j: _Joint) -> _Joint:
+        """The joint that j names in its mimic."""
+        other = j.mimic[0] if j.mimic else ""
+        element = f"joint {j.name!r}"
+        if other not in self._joints:
+            problem = f"it mimics {other!r}, which is no joint{near(other, self._joints)}"
+            raise ModelError(message(j.where, element, problem, "name an existing joint"))
+        followed = self._joints[other]
+        if any(x.joint.nv != 1 or x.joint.nq != 1 for x in (j, followed)):
+            problem = f"it mimics {other!r}, and one of the two has not just one freedom"
+            raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
+        return followed
+
+    def _resolve(
+        self, name: str, carrier: dict[str, tuple[str, Transform]], index: dict[str, int], element: str, where: str
+    ) -> tuple[int, Transform]:
+        if name not in carrier:
+            raise ModelError(message(where, element, f"link {name!r} {self._missing(name)}", _DECLARE))
+        holder, T = carrier[name]
+        return index[holder], T
+
+    def _frozen_frames(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Frame, ...]:
+        merged = [Frame(n, index[h], T) for n, (h, T) in carrier.items() if n != h]
+        taken = {WORLD, *self._links}
+        for name, link, placement, where in self._frames:
+            element = f"frame {name!r}"
+            if name in taken:
+                raise ModelError(message(where, element, "a link or frame of this name exists", "rename it"))
+            taken.add(name)
+            i, T = self._resolve(link, carrier, index, element, where)
+            merged.append(Frame(name, i, constant(T @ placement)))
+        return tuple(merged)
+
+    def _frozen_loops(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Loop, ...]:
+        loops = []
+        for name, joint, link_a, T_a, link_b, T_b, where in self._loops:
+            element = f"loop {name!r}"
+            a, A = self._resolve(link_a, carrier, index, element, where)
+            b, B = self._resolve(link_b, carrier, index, element, where)
+            if a == b:
+                problem = f"its links {link_a!r} and {link_b!r} do not move against each other"
+                raise ModelError(message(where, element, problem, "close the loop between two moving links"))
+            placed = constant(A @ T_a), constant(B @ T_b)
+            loops.append(Loop(name, joint, a, placed[0], b, placed[1]))
+        return tuple(loops)
+
+    def _frozen_couplings(self, model: Model) -> tuple[Constraint, ...]:
+        places = {
+            name: Place(slot.q.start, 1.0 if slot.factor is None else slot.factor, slot.offset or 0.0)
+            for name, joint, slot in zip(model.joint_names, model.joint, model.slots, strict=True)
+            if joint.nq == joint.nv == 1
+        }
+        for loop in model.loops:
+            if loop.name in self._couplings:
+                where = self._couplings[loop.name].where
+                raise ModelError(message(where, f"coupling {loop.name!r}", "a loop has this name, too", "rename one"))
+        return tuple(Constraint(name, 1, declared.coupling(places)) for name, declared in self._couplings.items())
+
+    # ---- checks of single parts
+
+    def _new_name(self, table: dict[str, Any], name: str, element: str, where: str) -> None:
+        _check_name(name, element, where)
+        if name == WORLD and table is self._links:
+            raise ModelError(message(where, element, "'world' is the ground's own name", "rename the link"))
+        if name in table:
+            first = getattr(table[name], "where", "")
+            also = f" (first at {first})" if first else ""
+            raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
+
+
+_DECLARE = "declare the link or correct the name"
+
+
+def _check_name(name: Any, element: str, where: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ModelError(message(where, element[:_LONGEST_NAME], "it has no name", "give it a name"))
+    if len(name) > _LONGEST_NAME:
+        shown = f"{element[:60]}…"
+        raise ModelError(message(where, shown, f"its name has {len(name):,} characters", f"give at most {_LONGEST_NAME:,}"))
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ModelError(message(where, element, "its name has half a surrogate pair", "give it a name of text")) from None
+
+
+def _ground() -> _Joint:
+    """The world's own row in the tables."""
+    none = Vector()
+    limits = Limits((), (), (), ())
+    return _Joint("", Fixed(), "", "", Transform(), "", none, none, none, none, none, limits, False, None)

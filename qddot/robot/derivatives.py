@@ -1,0 +1,275 @@
+"""How a robot's dynamics change with their inputs and with its own numbers: the methods that `Robot` has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot.dynamics.derivative_results import (
+    ByAllInputs,
+    ConstrainedDerivatives,
+    ForwardDynamicsDerivatives,
+    HybridDynamicsDerivatives,
+    InverseDynamicsDerivatives,
+    Pull,
+    SecondDerivatives,
+)
+from qddot.errors import InputError, SingularMassMatrixError
+from qddot.mechanism import derivative_variable as scalar
+from qddot.mechanism.model import Model
+
+if TYPE_CHECKING:
+    from qddot.dynamics.constrained_solver import Constrained
+
+Array = NDArray[Any]
+
+
+class DerivativeMethods:
+    """A part of `Robot`."""
+
+    model: Model
+
+    if TYPE_CHECKING:  # what `Robot` has
+
+        @property
+        def nv(self) -> int: ...
+        def _run(self, function: str, *inputs: Any, **needs: Any) -> Array: ...
+        def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array: ...
+        def _massless(self, among: tuple[int, ...]) -> Mapping[int, Array]: ...
+        def _no_mass(self, motions: Mapping[int, Array] | None = None) -> SingularMassMatrixError: ...
+        def _has_loops(self, function: str) -> InputError: ...
+        @property
+        def _closure(self) -> Constrained: ...
+
+    def inverse_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> InverseDynamicsDerivatives:
+        """How the joint forces change with q (in the tangent space), v and a: dq, dv, da, each (..., nv, nv).
+
+        `f_ext`, (..., n_links, 6), keeps its components in body frames while q changes. Forces that depend on q and v come
+        with their Jacobians `df_ext_dq` and `df_ext_dv`, (..., n_links, 6, nv), and dq and dv are total derivatives. The
+        result has `df_ext`, (..., nv, n_links, 6), then, which is computed at its first use.
+        """
+        self._only_trees("inverse_dynamics_derivatives")
+        if f_ext is None:
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
+            return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
+        parts = _parts(3, self._run("inverse_dynamics_derivatives_with_forces", q, v, a, f_ext))
+        return Pull(self, q, df_ext_dq, df_ext_dv).complete(InverseDynamicsDerivatives, parts, None, less_own=True)
+
+    def forward_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> ForwardDynamicsDerivatives:
+        """How the accelerations change with q (in the tangent space), v and tau: dq, dv, dtau, each (..., nv, nv).
+
+        External forces as in `inverse_dynamics_derivatives`.
+        """
+        if self.model.is_constrained:
+            given = {"df_ext_dq": df_ext_dq, "df_ext_dv": df_ext_dv}
+            return self.constrained_forward_dynamics_derivatives(q, v, tau, f_ext, **given).a
+        if f_ext is None:
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
+            return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
+        parts = _parts(3, self._solve(3, "forward_dynamics_derivatives_with_forces", q, v, tau, f_ext))
+        return Pull(self, q, df_ext_dq, df_ext_dv).complete(ForwardDynamicsDerivatives, parts, parts[2])
+
+    def constrained_forward_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> ConstrainedDerivatives:
+        """How accelerations and constraint forces change, loops closed: d.a.dq, …, d.lam.dtau (docs/derivatives.md).
+
+        d.lam has one row for each row of the constraints; where rows are redundant it is that of the least forces, along
+        motions that keep the loops closed. External forces as in `inverse_dynamics_derivatives`.
+        """
+        of_a, of_lam = self._closure.derivatives(q, v, tau, f_ext)
+        if f_ext is None:
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
+            return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
+        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        return ConstrainedDerivatives(
+            pull.complete(ForwardDynamicsDerivatives, of_a, of_a[2]),
+            pull.complete(ForwardDynamicsDerivatives, of_lam, of_lam[2]),
+        )
+
+    def external_force_jacobian(self, q: ArrayLike) -> Array:
+        """Jᵀ of all links, (..., nv, n_links, 6), with Jᵀf_ext the joint forces that external forces amount to."""
+        found = self._run("external_force_jacobian", q)
+        return found.reshape(*found.shape[:-1], self.model.n_links, 6)
+
+    def constraint_jacobian_derivatives(self, q: ArrayLike) -> Array:
+        """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along freedom k."""
+        _ = self._closure  # an error where there are no constraints
+        return self._run("constraint_jacobian_derivatives", q)
+
+    def hybrid_dynamics_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        prescribed: Iterable[str | int | tuple[str, int]],
+        df_ext_dq: ArrayLike | None = None,
+        df_ext_dv: ArrayLike | None = None,
+    ) -> HybridDynamicsDerivatives:
+        """How all accelerations and all forces of `hybrid_dynamics` change: d.a.dq, …, d.tau.dtau, each (..., nv, nv).
+
+        External forces as in `inverse_dynamics_derivatives`.
+        """
+        self._only_trees("hybrid_dynamics_derivatives")
+        chosen = self._yielding_has_mass(prescribed)
+        if f_ext is None:
+            if df_ext_dq is not None or df_ext_dv is not None:
+                raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
+            both = self._solve(4, "hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
+            of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+            return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
+        both = self._solve(4, "hybrid_dynamics_derivatives_with_forces", q, v, a, tau, f_ext, prescribed=chosen)
+        of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        return HybridDynamicsDerivatives(
+            pull.complete(ByAllInputs, list(of_a), of_a[3]),
+            pull.complete(ByAllInputs, list(of_tau), of_tau[3], less_own=True),
+        )
+
+    def inverse_dynamics_derivative(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        by: Any,
+        df_ext_dp: ArrayLike | None = None,
+    ) -> Array:
+        """How the joint forces change with one scalar p, (..., nv): a freedom of q, v or a, an inertia, gravity, …
+
+        `by` says which (docs/derivatives.md): ("q", joint), ("inertia", link, ten numbers), ("placement", link, twist),
+        ("gravity", direction), ("f_ext", link, k). The code is made for it alone. `df_ext_dp`, (..., n_links, 6), is how
+        `f_ext` changes with p.   Kim 2012, Table 5.
+        """
+        self._only_trees("inverse_dynamics_derivative")
+        name, inputs = self._pushed("inverse_dynamics_derivative", (q, v, a), f_ext, df_ext_dp)
+        return self._run(name, *inputs, by=scalar.exact(self.model, by))
+
+    def forward_dynamics_derivative(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        by: Any,
+        df_ext_dp: ArrayLike | None = None,
+    ) -> Array:
+        """How the accelerations change with one scalar, (..., nv); `by` as above.   Kim 2012, Table 6."""
+        self._only_trees("forward_dynamics_derivative")
+        name, inputs = self._pushed("forward_dynamics_derivative", (q, v, tau), f_ext, df_ext_dp)
+        return self._solve(1, name, *inputs, by=scalar.exact(self.model, by))
+
+    def hybrid_dynamics_derivative(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        tau: ArrayLike,
+        f_ext: ArrayLike | None = None,
+        *,
+        prescribed: Iterable[str | int | tuple[str, int]],
+        by: Any,
+        df_ext_dp: ArrayLike | None = None,
+    ) -> tuple[Array, Array]:
+        """How all accelerations and all forces change with one scalar; `by` as above.   Kim 2012, Table 7."""
+        self._only_trees("hybrid_dynamics_derivative")
+        needs = {"prescribed": self._yielding_has_mass(prescribed), "by": scalar.exact(self.model, by)}
+        name, inputs = self._pushed("hybrid_dynamics_derivative", (q, v, a, tau), f_ext, df_ext_dp)
+        both = self._solve(2, name, *inputs, **needs)
+        return both[..., 0, :], both[..., 1, :]
+
+    def inverse_dynamics_second_derivatives(
+        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> SecondDerivatives:
+        """The derivatives of `inverse_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
+        self._only_trees("inverse_dynamics_second_derivatives")
+        name, inputs = self._pushed("inverse_dynamics_second_derivatives", (q, v, a), f_ext)
+        return SecondDerivatives(*_parts(4, self._run(name, *inputs)))
+
+    def forward_dynamics_second_derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> SecondDerivatives:
+        """The derivatives of `forward_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
+        self._only_trees("forward_dynamics_second_derivatives")
+        name, inputs = self._pushed("forward_dynamics_second_derivatives", (q, v, tau), f_ext)
+        return SecondDerivatives(*_parts(4, self._solve(4, name, *inputs)))
+
+    def regressor(self, q: ArrayLike, v: ArrayLike, a: ArrayLike) -> Array:
+        """Y with inverse dynamics = Y π for the links' inertias π, ten numbers a link: (..., nv, 10 n_links).
+
+        The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
+        """
+        return self._run("regressor", q, v, a)
+
+    def forward_dynamics_inertia_derivatives(
+        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
+    ) -> Array:
+        """How the accelerations change with the links' inertias, in the order of `regressor`: (..., nv, 10 n_links)."""
+        self._only_trees("forward_dynamics_inertia_derivatives")
+        name, inputs = self._pushed("forward_dynamics_inertia_derivatives", (q, v, tau), f_ext)
+        return self._solve(2, name, *inputs)
+
+    def _pushed(self, name: str, inputs: tuple[Any, ...], f_ext: Any, df_ext_dp: Any = None) -> tuple[str, tuple[Any, ...]]:
+        """The function to call and its inputs: without external forces, or with them and, by one scalar, their slope."""
+        if f_ext is None:
+            if df_ext_dp is not None:
+                raise _no_forces("df_ext_dp")
+            return name, inputs
+        slope = np.zeros((self.model.n_links, 6)) if df_ext_dp is None else df_ext_dp
+        return f"{name}_with_forces", (*inputs, f_ext, slope) if name.endswith("_derivative") else (*inputs, f_ext)
+
+    def _only_trees(self, function: str) -> None:
+        if self.model.is_constrained:
+            raise self._has_loops(function)
+
+    def _yielding_has_mass(self, prescribed: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
+        """The prescribed freedoms, if the others have mass to be moved."""
+        chosen = self.model.freedoms(prescribed)
+        if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
+            raise self._no_mass(guilty)
+        return chosen
+
+
+def _no_forces(slope: str) -> InputError:
+    return InputError(f"{slope}= is a slope of f_ext, which is not given; give f_ext, zeros if it vanishes here")
+
+
+def _parts(count: int, stacked: Array) -> list[Array]:
+    """The arrays stacked on the first axis of one state's result, which has as many axes as there are parts."""
+    return list(np.moveaxis(stacked, -count, 0))

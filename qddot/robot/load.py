@@ -1,0 +1,189 @@
+"""The ways to get a robot: from a file, by name, from a DH table, from a generator, from a Builder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qddot import robots
+from qddot.dynamics.loop_assembly import positive
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, printable, unknown
+from qddot.formats.files import of_file
+from qddot.mechanism import builder
+from qddot.mechanism.model import Model
+from qddot.robot import Robot
+
+if TYPE_CHECKING:
+    from qddot.simulation.trajectory import Trajectory
+
+
+def load_trajectory(directory: str | os.PathLike[str], robot: Robot | None = None) -> Trajectory:
+    """What `Trajectory.save` or a recorded run has left in a folder, also of a run that is not complete.
+
+    `robot` is needed where it has joints or constraints of its user's own.
+    """
+    from qddot.simulation.run_folder import Recording
+
+    recording = Recording(directory)
+    return recording.trajectory(Robot(recording.model()) if robot is None else robot)
+
+
+class Builder(builder.Builder):
+    """`qddot.mechanism.builder.Builder` that also hands out the finished robot."""
+
+    def robot(self) -> Robot:
+        """The finished robot."""
+        return Robot(self.model())
+
+
+PRINTED = 1e-11  # radians: what a π/2 of twelve digits misses, and nobody's design
+
+
+def load(
+    source: str | os.PathLike[str],
+    *,
+    floating_base: bool = False,
+    package_dirs: Sequence[str] = (),
+    passive_forces: bool = True,
+    snap: bool | float = PRINTED,
+    own_joints: Mapping[str, Callable[..., Any]] | None = None,
+    loop_tolerance: float | None = None,
+    trust: bool = False,
+) -> Robot:
+    """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
+
+    `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
+    leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
+    and reports each: by default those of a π/2 printed with twelve digits, with True those within 1e-5, with False none;
+    `own_joints` gives the functions of a saved robot's own joints; `loop_tolerance` is how far loops may miss, in m or
+    rad, and still count as closed: by default it comes from the accuracy of the file's own numbers.
+
+    A file leads to others, such as meshes, only below its own folder, its package and `package_dirs`, and MuJoCo's compiler
+    reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
+    """
+    if loop_tolerance is not None:
+        positive(loop_tolerance, "loop_tolerance")
+    tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
+    package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
+    try:
+        model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
+    except FileError:
+        raise
+    except ModelError as error:
+        raise of_file(error, os.fspath(source)) from None
+    if source not in robots.NAMES:
+        model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
+    if loop_tolerance is not None:
+        model = dataclasses.replace(model, loop_tolerance=float(loop_tolerance))
+    serious = [f for f in model.findings if f.severity != "note"]
+    if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
+        more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
+        text = "\n  ".join(str(f) for f in serious[:3])
+        warnings.warn(f"{printable(str(source))} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
+    return Robot(model if passive_forces else model.without_passive_forces())
+
+
+def _read(
+    source: str | os.PathLike[str],
+    floating_base: bool,
+    package_dirs: Sequence[str],
+    snap: float,
+    own_joints: Mapping[str, Callable[..., Any]] | None,
+    trust: bool,
+) -> Model:
+    if not isinstance(source, str | os.PathLike) or isinstance(os.fspath(source), bytes):
+        fix = "give a path as a string or pathlib.Path, or the name of an embedded robot"
+        raise FileError(message("", "file", f"the source is a {type(source).__name__}", fix))
+    path = Path(source)
+    if isinstance(source, str) and source in robots.NAMES:
+        _only_urdf(str(source), floating_base)
+        return robots.build(source).model()
+    if not os.path.exists(path):  # which also says no to names that are too long or have a zero byte
+        if path.suffix == "" and os.sep not in str(source):
+            raise unknown("robot or file", str(source), robots.NAMES, "qddot")
+        raise FileError(message(str(source), "file", "it does not exist", "check the path"))
+    kind = _format_of(path)
+    if kind == "urdf":
+        from qddot.formats import urdf
+
+        return urdf.read(path, floating_base=floating_base, package_dirs=package_dirs, snap=snap).model()
+    _only_urdf(str(source), floating_base)
+    if kind == "mjcf":
+        from qddot.formats import mjcf
+
+        return mjcf.read(path, snap=snap, package_dirs=package_dirs, trust=trust).model()
+    if kind == "sdf":
+        from qddot.formats import sdf
+
+        return sdf.read(path, snap=snap).model()
+    if kind == "dh":
+        from qddot.formats import dh
+
+        return dh.read(path, snap=snap).model()
+    from qddot.formats import native
+
+    return native.read(path, own_joints=own_joints)
+
+
+def _only_urdf(source: str, floating_base: bool) -> None:
+    if floating_base:
+        fix = "leave out floating_base=; this kind of file says itself what its base is"
+        raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
+
+
+_FORMATS = {
+    ".urdf": "urdf",
+    ".mjcf": "mjcf",
+    ".sdf": "sdf",
+    ".csv": "dh",
+    ".toml": "dh",
+    ".json": "native",
+    ".qddot": "native",
+}
+
+
+def _format_of(path: Path) -> str:
+    """By the file's ending, and for .xml by its first element."""
+    kind = _FORMATS.get(path.suffix.lower())
+    if kind is not None:
+        return kind
+    if path.is_file():
+        try:
+            with path.open("rb") as file:
+                head = file.read(65536)
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror or error}"
+            raise FileError(message(str(path), "file", problem, "check the path and its permissions")) from None
+        head = head.replace(b"\0", b"")  # of UTF-16
+        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
+            if mark in head:
+                return found
+    endings = ", ".join(sorted(_FORMATS)) + " or .xml"
+    raise FileError(message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}"))
+
+
+def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:
+    """A robot from a DH table: rows with alpha, a, theta, d, kind, mass, com, inertia (about the com)."""
+    from qddot.formats import dh
+
+    return Robot(dh.from_rows(rows, convention=convention, **options).model())
+
+
+def chain(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
+    """A chain of n links: regular without rng, random with one."""
+    from qddot.robots import generators
+
+    return Robot(generators.chain(n, rng=rng, **options).model())
+
+
+def random_tree(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:
+    """A random tree of n links over all kinds of joints."""
+    from qddot.robots import generators
+
+    return Robot(generators.random_tree(n, rng=rng, **options).model())

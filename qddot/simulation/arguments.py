@@ -1,0 +1,194 @@
+"""What a user gives to a simulation, looked over: numbers, functions, controls, parameters, motion, constraints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import update_wrapper
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from qddot.errors import InputError
+from qddot.mechanism import parameters
+from qddot.mechanism.model import Model
+from qddot.simulation.forces import ExternalForce
+from qddot.simulation.system import BAUMGARTE, Law
+from qddot.spatial.tape import Tape, record
+
+Array = NDArray[Any]
+KEEPING = ("projection", "baumgarte", "none")
+_MOST = 2**53  # whole numbers that a float tells apart
+_USUAL_MEMORY = 64 * 2**30  # where a system does not say
+
+
+def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
+    """The law of controls that are arrays in time."""
+    return u
+
+
+def positive(x: Any, what: str) -> float:
+    number = finite(x, what)
+    if number <= 0.0:
+        raise InputError(f"{what} is {number:g}; it must be greater than zero")
+    return number
+
+
+def finite(x: Any, what: str) -> float:
+    is_number = isinstance(x, float | int | np.floating | np.integer) and not isinstance(x, bool)
+    if not is_number or not abs(x) <= sys.float_info.max:
+        raise InputError(f"{what} is {_shown(x)}; it must be a finite number")
+    return float(x)
+
+
+def count(x: Any, what: str) -> int:
+    if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
+        raise InputError(f"{what} is {_shown(x)}; it must be a whole number of one or more")
+    if x > _MOST:
+        raise InputError(f"{what} is {_shown(x)}; a time of that many steps is no longer told from the next")
+    return int(x)
+
+
+def numbers(x: Any, what: str) -> Array:
+    """An array of real numbers, its own copy where it must be made."""
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{what} must hold real numbers, not {array.dtype}")
+    return array.astype(float, copy=False)
+
+
+def _shown(x: Any) -> str:
+    text = repr(x)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def memory() -> int:
+    """Bytes that this process may hope for: those of the machine, or of the container that it runs in."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        machine = _USUAL_MEMORY
+    try:
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):
+        return machine
+
+
+def recorded(role: str, function: Law, shape: tuple[int, ...], sizes: Sequence[int]) -> Tape:
+    """A user's function of (t, …), which gives an array of this shape, as the tape that stands for it from now on."""
+    name = getattr(function, "__name__", type(function).__name__)
+    what = f"{role}: the function {name!r}"
+
+    def run(t: Array, *vectors: Array) -> Array:
+        rows = function(t[0], *vectors)
+        try:
+            result = np.asarray(rows)
+        except ValueError:
+            raise InputError(f"{what} gives a ragged list; it must be an array of shape {shape}") from None
+        if result.shape != shape:
+            raise InputError(f"{what} gives an array of shape {result.shape}; it must be {shape}")
+        if result.dtype.kind not in "fiuO":
+            raise InputError(f"{what} gives {result.dtype}; it must give real numbers")
+        return result.reshape(-1)
+
+    return record(what, run, (1, *sizes))
+
+
+def forces(model: Model, given: Any, free: Sequence[parameters.Parameter]) -> tuple[Tape, ...]:
+    """External forces by (t, q, v) and the parameters that are free, which those of `simulation.forces` see."""
+    functions = (given,) if callable(given) else given
+    if isinstance(functions, str) or not isinstance(functions, Iterable):
+        raise InputError(f"forces: {given!r} is no function of (t, q, v), nor a list of such functions")
+    sizes = [model.nq, model.nv, *(prod(p.shape) for p in free)]
+    out = []
+    for f in functions:
+        if not callable(f):
+            raise InputError(f"forces: {f!r} is no function of (t, q, v)")
+        out.append(recorded("forces", _of_parameters(f, model, free), (model.n_links, 6), sizes))
+    return tuple(out)
+
+
+def _of_parameters(f: Law, model: Model, free: Sequence[parameters.Parameter]) -> Law:
+    def run(t: Any, q: Array, v: Array, *values: Array) -> Any:
+        return f.at(parameters.put(model, free, values), t, q, v) if isinstance(f, ExternalForce) else f(t, q, v)
+
+    return update_wrapper(run, f) if hasattr(f, "__name__") else run
+
+
+def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]:
+    """The law and the held inputs, (..., steps, n)."""
+    nothing = np.empty((1, 0))
+    if controls is None or callable(controls):
+        if inputs is None:
+            return controls, nothing
+        if controls is None:
+            raise InputError("inputs are what a function controls(t, q, v, u) is given, and there is none")
+        return controls, _rows(inputs, None, "inputs")
+    if inputs is not None:
+        raise InputError("controls are an array already; inputs are for a function controls(t, q, v, u)")
+    return as_given, _rows(controls, robot.nv, "controls")
+
+
+def _rows(x: Any, width: int | None, what: str) -> Array:
+    if isinstance(x, str | bytes):
+        raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)")
+    array = numbers(x, what)
+    if array.ndim < 2 or (width is not None and array.shape[-1] != width):
+        wanted = f"(..., steps, {'n' if width is None else width})"
+        raise InputError(f"{what} has shape {array.shape}; it must be {wanted}, a row a step")
+    return np.ascontiguousarray(array)
+
+
+def free(robot: Any, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, ...], list[Array]]:
+    """Names and values of free parameters."""
+    if free is not None and not isinstance(free, Mapping):
+        raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
+    names = tuple(free or ())
+    values = [numbers((free or {})[name], name) for name in names]
+    for p, x in zip(parameters.parameters(robot.model, names), values, strict=True):
+        if x.shape[x.ndim - len(p.shape) :] != p.shape:
+            raise InputError(f"{p.name} has shape {x.shape}; its last axes must be {p.shape}")
+    return names, values
+
+
+def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape] | None:
+    """The place in v of each prescribed joint, and its q(t)."""
+    if prescribed is None:
+        return None
+    if not isinstance(prescribed, Mapping):
+        raise InputError("prescribed= takes joints and their motion, such as {'joint1': lambda t: 0.5 * sin(t)}")
+    out = {}
+    for name, law in prescribed.items():
+        places = model.freedoms([name])
+        if len(places) != 1 or model.joint[model.joint_index(name)].nq != 1:
+            raise InputError(f"joint {name!r} has {len(places)} freedoms; a motion q(t) can be prescribed to joints of one")
+        if not callable(law):
+            raise InputError(f"the motion of joint {name!r} is {law!r}; it must be a function of t")
+        out[places[0]] = recorded("prescribed", law, (), ())
+    return dict(sorted(out.items())) or None
+
+
+def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
+    """The rows of the constraints, Baumgarte's gains, whether to project."""
+    if not isinstance(constraints, str) or constraints not in KEEPING:
+        raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
+    if not robot.model.is_constrained:
+        if gains is not None:
+            raise InputError(f"gains= are for robots with loops, and robot {robot.name!r} has none")
+        return (), None, False
+    if gains is not None and constraints != "baumgarte":
+        raise InputError("gains= are those of constraints='baumgarte'")
+    chosen = None
+    if constraints == "baumgarte":
+        pair = numbers(BAUMGARTE if gains is None else gains, "gains")
+        if pair.shape != (2,):
+            raise InputError(f"gains={_shown(gains)}; give two numbers, (k_p, k_d)")
+        chosen = (finite(pair[0], "k_p of gains"), finite(pair[1], "k_d of gains"))
+    return robot._closure.rows, chosen, constraints == "projection"
