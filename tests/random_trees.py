@@ -199,7 +199,7 @@ def turned(model, rng):
     placement = []
     for T in model.placement:
         small = qddot.pose((0.0, 0.0, 0.0), rng.integers(-1, 2, 3) * 2.0 * EPS)
-        rows = np.array(T.R.rows) @ np.array(small.R.rows) if T.R is not qddot.spatial.IDENTITY else None
+        rows = np.array(T.R.rows) @ np.array(small.R.rows) if T.R is not IDENTITY else None
         placement.append(T if rows is None else qddot.spatial.Transform(qddot.spatial.Rotation(_tuples(rows)), T.p))
     return dataclasses.replace(model, placement=tuple(placement))
 
