@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -32,6 +32,7 @@ from qddot.mechanism.model import Model
 if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
     from qddot.compiler.codegen.abi.time_stepping import Layout as StepLayout
     from qddot.compiler.codegen.abi.time_stepping import Step
+    from qddot.compiler.ir.expr import Graph
     from qddot.compiler.ir.loop_program import Rolled
     from qddot.compiler.ir.program import Program
 
@@ -172,16 +173,16 @@ def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:
 # ---- code of any traced function -------------------------------------------------------------------------------------
 
 
-def program_of(what: str, run: Callable[..., Any], sizes: Sequence[int]) -> Program:
-    """The fused and scheduled straight-line program of a function of vectors."""
+def unknowns(sizes: Sequence[int]) -> tuple[Graph, list[Any]]:
+    """A new graph and vectors of these sizes, to trace a function with: call it with them."""
     from qddot.compiler.ir.expr import Graph
 
     graph = Graph()
-    return finished(what, graph, graph.nodes_of(run(*graph.vectors(sizes))), sum(sizes))
+    return graph, graph.vectors(sizes)
 
 
-def finished(what: str, graph: Any, outputs: list[int], n_inputs: int) -> Program:
-    """The program that computes some nodes of a graph."""
+def program_of(what: str, graph: Graph, outputs: list[int], n_inputs: int) -> Program:
+    """The fused and scheduled straight-line program that computes some nodes of a graph."""
     from qddot.compiler.ir.fuse import fused
     from qddot.compiler.ir.program import straight_line
 
@@ -199,10 +200,10 @@ def scheduled(program: Program, shape: Shape = ()) -> Program:
     return side_by_side(best_order(program, shape))
 
 
-def kernel_of(what: str, run: Callable[..., Any], names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
-    """A kernel of any function of arrays, with batches as a robot's functions have."""
+def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
+    """A kernel of any traced function of arrays, with batches as a robot's functions have."""
     begin = time.perf_counter()
-    program = program_of(what, run, [prod(s) for s in inputs])
+    program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
     target, count = host(), len(program.nodes())
     lanes = target.lanes("float64")
     key = _digest("kernel", what, names, inputs, output, lanes, target.identity, operations(program))

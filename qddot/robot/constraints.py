@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self, TypedDict, Unpack
@@ -152,7 +152,3 @@ class ConstraintMethods(RobotBase):
     def _actuated(self) -> tuple[int, ...]:
         links = [i for i, _ in self.model.outward() if self.model.actuated[i] and self.model.mimic[i] is None]
         return self.model.freedoms(self.model.joint_names[i] for i in links)
-
-    def _no_choices(self, choices: Mapping[str, Any]) -> None:
-        if choices:
-            raise InputError(f"{next(iter(choices))}= is for robots with loops, and robot {self.name!r} has none")

@@ -312,3 +312,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
     def massless_joints(self) -> tuple[str, ...]:
         """The joints that can move, alone or together, without moving mass or inertia, in every configuration."""
         return self.engine.solvability.massless_joints
+
+    def _no_choices(self, choices: Mapping[str, Any]) -> None:
+        if choices:
+            raise InputError(f"{next(iter(choices))}= is for robots with loops, and robot {self.name!r} has none")

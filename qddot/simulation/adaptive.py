@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from qddot.mechanism.configurations import normalize
 from qddot.scalars import stack
 
 if TYPE_CHECKING:
+    from qddot.compiler.ir.expr import Graph
     from qddot.compiler.runtime.kernel import Kernel
     from qddot.simulation.rollout import Rollout
 
@@ -141,23 +143,24 @@ def _in_python(rollout: Rollout, values: Sequence[Array]) -> tuple[Callable[...,
 def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
     from qddot.compiler.ir.differentiate import forward
     from qddot.compiler.ir.expr import Expr
-    from qddot.dynamics.pipeline import kernel_of
+    from qddot.dynamics.pipeline import kernel_of, unknowns
 
     n = rollout.engine.nq + rollout.engine.nv
     shapes = [(n,), (1,), *(p.shape for p in rollout._parameters)]
     names = ("y", "t", *rollout.free)
 
-    def flow(y: Array, t: Array, *values: Array) -> Array:
-        return rollout._traced_system(t[0].graph, np.empty(0), *values).flow(t[0], y)
-
-    def slopes(y: Array, t: Array, *values: Array) -> Array:
-        graph = t[0].graph
-        rows = forward(graph, [graph.node_of(x) for x in flow(y, t, *values)], list(range(n)))
-        return stack([Expr(graph, x) for row in rows for x in row], (n, n))
+    def traced() -> tuple[Graph, Array]:
+        graph, (y, t, *values) = unknowns([prod(s) for s in shapes])
+        return graph, rollout._traced_system(graph, np.empty(0), *values).flow(t[0], y)
 
     what = f"the derivative of {rollout.engine.name!r}"
-    own = kernel_of(what, flow, names, shapes, (n,))
-    return own, kernel_of(f"the Jacobian of {what}", slopes, names, shapes, (n, n)) if method in _IMPLICIT else None
+    own = kernel_of(what, *traced(), names, shapes, (n,))
+    if method not in _IMPLICIT:
+        return own, None
+    graph, flow = traced()
+    rows = forward(graph, graph.nodes_of(flow), list(range(n)))
+    slopes = stack([Expr(graph, x) for row in rows for x in row], (n, n))
+    return own, kernel_of(f"the Jacobian of {what}", graph, slopes, names, shapes, (n, n))
 
 
 def checked(events: Any) -> tuple[Event, ...]:

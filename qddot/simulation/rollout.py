@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -19,7 +19,7 @@ from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import HasEngine
-from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of
+from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
 from qddot.dynamics.pivots import guarded
 from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unknown
@@ -28,7 +28,7 @@ from qddot.mechanism.joint_index import JointIndex
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.integrators import INTEGRATORS, State
-from qddot.simulation.step_program import Calls, step_of
+from qddot.simulation.step_program import Calls
 from qddot.simulation.system import Law, Plan, System
 
 Array = NDArray[Any]
@@ -296,14 +296,15 @@ class Rollout:
         if starting not in self._steps:
             what = f"a step of {self.integrator} of {self.engine.name!r}"
 
-            def run(calls: Calls | None, x: Array, clock: Array, u: Array, *values: Array) -> Array:
-                system = self._traced_system(clock[0].graph, u, *values)
-                return self._step(starting, replace(system, calls=calls), x, *clock)
-
-            if self._is_large(starting):
-                self._steps[starting] = step_of(what, run, self._sizes, self._traced_system)
-            else:
-                self._steps[starting] = Step(program_of(what, partial(run, None), self._sizes))
+            sizes = self._sizes
+            graph, (x, clock, u, *values) = unknowns(sizes)
+            is_large = self._is_large(starting)
+            calls = Calls(what, graph, sum(sizes), sizes[2:], self._traced_system) if is_large else None
+            system = replace(self._traced_system(graph, u, *values), calls=calls)
+            after = self._step(starting, system, x, *clock)
+            self._steps[starting] = (
+                Step(program_of(what, graph, graph.nodes_of(after), sum(sizes))) if calls is None else calls.step(after)
+            )
         return self._steps[starting]
 
     @cached_property
@@ -383,13 +384,11 @@ class Rollout:
     def _forces_kernel(self) -> Kernel:
         width, nv = self.held.shape[-1], self.engine.nv
         shapes = [(self.engine.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
-
-        def run(q: Array, v: Array, t: Array, *rest: Array) -> Array:
-            u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
-            return self._traced_system(t[0].graph, u, *values).joint_forces(t[0], q, v)
-
+        graph, (q, v, t, *rest) = unknowns([prod(s) for s in shapes])
+        u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
+        forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.engine.name!r}", run, names, shapes, (nv,))
+        return kernel_of(f"the joint forces of {self.engine.name!r}", graph, forces, names, shapes, (nv,))
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]

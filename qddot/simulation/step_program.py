@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot.compiler.runtime.kernel import Shape
-from qddot.dynamics.pipeline import finished, program_of
+from qddot.dynamics.pipeline import program_of, unknowns
 
 if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
     from qddot.compiler.codegen.abi.time_stepping import Step
@@ -40,27 +40,18 @@ class Calls:
         return self.graph.inputs(count, first).reshape(shape)
 
     def _traced(self, function: Run, shapes: Sequence[Shape]) -> tuple[int, Program, Shape]:
-        found: list[Shape] = []
+        sizes = [*(prod(s) for s in shapes), *self.shared]
+        graph, vectors = unknowns(sizes)
+        given = [x.reshape(s) if s else x[0] for x, s in zip(vectors, shapes, strict=False)]
+        result = np.asarray(function(self.system(graph, *vectors[len(shapes) :]), *given), dtype=object)
+        return len(self.functions), program_of(self.what, graph, graph.nodes_of(result), sum(sizes)), result.shape
 
-        def run(*vectors: Any) -> Any:
-            given = [x.reshape(s) if s else x[0] for x, s in zip(vectors, shapes, strict=False)]
-            result = np.asarray(function(self.system(vectors[0][0].graph, *vectors[len(shapes) :]), *given), dtype=object)
-            found.append(result.shape)
-            return result.reshape(-1)
+    def step(self, result: Any) -> Step:
+        """The step that gives this result, and calls the functions."""
+        from qddot.compiler.codegen.abi.time_stepping import Call, Step
 
-        program = program_of(self.what, run, [*(prod(s) for s in shapes), *self.shared])
-        return len(self.functions), program, found[0]
-
-
-def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any]) -> Step:
-    """A step whose calls are functions of their own: run(calls, state, clock, held, *parameters) gives the next state."""
-    from qddot.compiler.codegen.abi.time_stepping import Call, Step
-    from qddot.compiler.ir.expr import Graph
-
-    graph = Graph()
-    calls = Calls(what, graph, sum(sizes), sizes[2:], system)
-    outputs = graph.nodes_of(run(calls, *graph.vectors(sizes)))
-    n = calls.n_inputs
-    arguments = tuple(Call(f, finished(what, graph, nodes, n)) for f, nodes in calls.made)
-    functions = sorted(calls.functions.values(), key=lambda x: x[0])
-    return Step(finished(what, graph, outputs, n), arguments, tuple(p for _, p, _ in functions))
+        n = self.n_inputs
+        arguments = tuple(Call(f, program_of(self.what, self.graph, nodes, n)) for f, nodes in self.made)
+        functions = sorted(self.functions.values(), key=lambda x: x[0])
+        own = program_of(self.what, self.graph, self.graph.nodes_of(result), n)
+        return Step(own, arguments, tuple(p for _, p, _ in functions))
