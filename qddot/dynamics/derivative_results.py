@@ -83,7 +83,7 @@ class HybridDynamicsDerivatives(NamedTuple):
 
 
 class SecondDerivatives(NamedTuple):
-    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
+    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by DoF k."""
 
     dqq: Array
     dqv: Array

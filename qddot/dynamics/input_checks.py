@@ -95,7 +95,7 @@ class InputChecks:
             "f_ext": self.forces,
             "df_ext_dp": self.forces,
             "gains": lambda x, what: self.shaped(x, 2, what, "gains (k_p, k_d), so it"),
-            "tau_loops": lambda x, what: self.shaped(x, closing, what, "freedoms of closing joints"),
+            "tau_loops": lambda x, what: self.shaped(x, closing, what, "degrees of freedom of closing joints"),
         }
         arrays = [checks.get(name, self.v)(x, name) for name, x in zip(names, inputs, strict=True)]
         batches = [a.shape[: a.ndim - AXES.get(n, 1)] for n, a in zip(names, arrays, strict=True)]

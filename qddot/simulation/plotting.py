@@ -69,7 +69,7 @@ def _units(columns: Sequence[Column]) -> list[str]:
 
 
 def _idle(trajectory: Trajectory, name: str, x: Any, unit: str) -> bool:
-    """Forces in freedoms that nothing drives, such as those of a floating base."""
+    """Forces in degrees of freedom that nothing drives, such as those of a floating base."""
     here = [k for k, column in enumerate(_columns(trajectory, name)) if column.unit == unit]
     return name == "tau" and not np.any(x[:, here])
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from qddot.simulation.system import System
 
 Array = NDArray[Any]
-_LONG = 100  # freedoms above which a mass matrix takes too long just to warn
+_LONG = 100  # degrees of freedom above which a mass matrix takes too long just to warn
 _SAMPLES = 4  # of a batch
 _OPERATIONS = 50_000  # of a user's functions that are differentiated by dual numbers, some tenths of a second
 _GROWS = 1.0 + 1e-6  # a step's factor: more than rounding of what neither grows nor decays
