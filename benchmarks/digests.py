@@ -14,6 +14,7 @@ import concurrent.futures
 import hashlib
 import json
 import sys
+import sysconfig
 import warnings
 from pathlib import Path
 
@@ -66,11 +67,7 @@ MOST_FREEDOMS |= {"forward_dynamics_inertia_derivatives": 14, "regressor": 30, "
 def files(folder: Path | None) -> list[Path]:
     if folder is not None:
         return sorted(folder.glob("*.urdf"))
-    import example_robot_data
-
-    root = Path(example_robot_data.__file__).parent
-    while not (root / "share").is_dir():
-        root = root.parent
+    root = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix"
     found = sorted((root / "share/example-robot-data/robots").rglob("*.urdf"))
     return [p for p in found if p.stat().st_size < 80_000][::2][:30]
 
