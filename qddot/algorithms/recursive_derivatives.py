@@ -133,7 +133,7 @@ def hybrid_dynamics_derivative(
         B[i] = -1.0 * ad_T(V[i], I @ V[i]) - F_ext[i]
         dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i])) - change.F_ext[i]
     found = _inward(model, T, S, (eta, deta), (B, dB), model.velocities(force), change, w)
-    return _outward(model, T, S, (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
+    return _outward(model, (T, S), (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
 
 
 class _Articulated(NamedTuple):
@@ -192,8 +192,7 @@ def _inward(
 
 def _outward(
     model: Model,
-    T: list[Transform],
-    S: list[Motions],
+    joints: tuple[list[Transform], list[Motions]],
     etas: tuple[PerLink, PerLink],
     biases: tuple[PerLink, PerLink],
     found: _Articulated,
@@ -202,7 +201,7 @@ def _outward(
     kinds: tuple[list[list[int]], list[list[int]]],
 ) -> NDArray[Any]:
     """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed degrees of freedom."""
-    (eta, deta), (B, dB), (u, w) = etas, biases, kinds
+    (T, S), (eta, deta), (B, dB), (u, w) = joints, etas, biases, kinds
     I_A, U, Psi, dI_A, dU, N = found
     da, dtau, (Vdot, dVdot) = model.joint_vector("dqdd"), model.joint_vector("dtau"), model.per_link("Vdot", "dVdot")
     Vdot[0], dVdot[0] = model.base_acceleration, change.base
