@@ -18,7 +18,7 @@ from qddot.algorithms import composite_body, energy, newton_euler_classical
 from qddot.dynamics import catalogue
 from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
 from qddot.mechanism import simplify
-from qddot.spatial import Inertia, Transform, inertia_seen
+from qddot.spatial import Inertia, Transform, transform_inertia
 from qddot.spatial.rotation import Rotation
 
 TOLERANCE = 1e-12  # relative to the largest entry
@@ -106,7 +106,7 @@ def left_to_the_parent(joint):
         columns = []
         for unit in np.eye(10):
             K = from_numbers(unit)
-            moved = to_numbers(inertia_seen(T, K)) - to_numbers(inertia_seen(at_rest, K))
+            moved = to_numbers(transform_inertia(T, K)) - to_numbers(transform_inertia(at_rest, K))
             columns.append(np.concatenate([moved, *((K @ s).components for s in S)]))
         rows.append(np.stack(columns, axis=-1))
     _, sizes, V = np.linalg.svd(np.concatenate(rows))

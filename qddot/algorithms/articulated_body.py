@@ -37,8 +37,8 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
-    inertia_seen,
+    transform_articulated,
+    transform_inertia,
     zero_articulated,
     zero_force,
     zero_motion,
@@ -111,7 +111,7 @@ def _let_go(
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_loose(i):
-        Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))  # Kim (49)
+        Pi[p] = Pi[p] + transform_articulated(T[i], without(I_A, U, Psi))  # Kim (49)
     return I_A, U, Psi
 
 
@@ -128,7 +128,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     vel[0], acc[0], p_A[0], I_A[0] = zero_motion(), model.base_acceleration, zero_force(), zero_articulated()
     for i, p in model.outward():
-        I = inertia_seen(T_W[i], model.inertia[i])
+        I = transform_inertia(T_W[i], model.inertia[i])
         vel[i] = vel[p] + h[i] @ qd[i]  # (3)
         hdot_qd[i] = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
         p_A[i] = -1.0 * Ad_inv_T(T_W[i], f_x[i]) - ad_T(vel[i], I @ vel[i])

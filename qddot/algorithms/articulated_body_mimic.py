@@ -29,7 +29,7 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_articulated,
     zero_motion,
 )
@@ -82,7 +82,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
             solve_at_joint[i] = [_eliminate(model, sub[i], equations, g) for g in closing[i] if _shares(model, i, g)]
         else:
             solve_at_joint[i] = [_yield(model, i, S[i], sub[i], equations, Vector(tau[model.slots[i].v]))]
-        sub[p].I = sub[p].I + articulated_seen(T[i], sub[i].I)
+        sub[p].I = sub[p].I + transform_articulated(T[i], sub[i].I)
         sub[p].B = sub[p].B + Ad_inv_T(T[i], sub[i].B)
         for g, N in sub[i].N.items():
             moved = Ad_inv_T(T[i], N)

@@ -38,7 +38,7 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_articulated,
     zero_motion,
 )
@@ -109,7 +109,7 @@ def _recursion(
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
             left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
-            Pi[p] = Pi[p] + articulated_seen(T[i], left_over)  # (52)
+            Pi[p] = Pi[p] + transform_articulated(T[i], left_over)  # (52)
             beta = B[i] + I_A[i] @ eta[i]  # (51)
             beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)
         B[p] = B[p] + Ad_inv_T(T[i], beta)  # (53)

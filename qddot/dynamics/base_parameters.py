@@ -21,7 +21,7 @@ from qddot.algorithms.regressor import torque_regressor
 from qddot.errors import InputError, printable
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.spatial import Inertia, Product, inertia_seen
+from qddot.spatial import Inertia, Product, transform_inertia
 
 Array = NDArray[np.float64]
 
@@ -122,7 +122,7 @@ def _left_to_parents(model: Model) -> Array:
         for part in _reduced(parts.T, 1)[0].T:
             change = np.zeros((model.n_links + 1, len(TEN)))
             change[i] = part
-            change[p] -= parameters.numbers_of(inertia_seen(at_rest, parameters.inertia_of(part.tolist())))
+            change[p] -= parameters.numbers_of(transform_inertia(at_rest, parameters.inertia_of(part.tolist())))
             columns.append(change[1:].reshape(-1))  # what arrives at the world is gone
     return np.array(columns).reshape(len(columns), len(TEN) * model.n_links).T
 

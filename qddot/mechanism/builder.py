@@ -30,7 +30,7 @@ from qddot.mechanism.validation import (
     tolerance,
     unit_axes,
 )
-from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY
 
@@ -266,7 +266,7 @@ class Builder:
         inertia = [zero_inertia()] * len(index)
         for name in order:
             holder, T = carrier[name]
-            inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
+            inertia[index[holder]] = inertia[index[holder]] + transform_inertia(T, self._links[name].inertia)
         rows = [above[name] for name in moving]
         placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
         for j, T in zip(rows, placements, strict=True):

@@ -25,7 +25,7 @@ from typing import Any
 from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
-from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, transform_inertia, zero_inertia
 from qddot.spatial.double_double import UNIT, data, placed, rounded, settled, unit
 from qddot.spatial.joint_blocks import Motions
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub, transpose, z_to
@@ -104,7 +104,7 @@ def _regrouped(model: Model) -> Model:
         inertia[i] = _less(inertia[i], left)
         # a hinge's turn changes nothing of what is left
         at_rest = _along_z(joint.travel) if isinstance(joint, Hinge) else joint.transform(joint.neutral())
-        inertia[p] = inertia[p] + inertia_seen(Product(model.placement[i], at_rest), left)
+        inertia[p] = inertia[p] + transform_inertia(Product(model.placement[i], at_rest), left)
     inertia[0] = zero_inertia()
     return replace(model, inertia=tuple(inertia))
 
@@ -190,7 +190,7 @@ def _reframed(model: Model, regrouped: Model) -> Model:
             placement[i], joint[i] = _clean(X @ gauge[i]), Planar()
         else:
             placement[i] = _clean(X)
-    inertia = [inertia_seen(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
+    inertia = [transform_inertia(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
     back = [B.inverse() for B in gauge]
     loops = tuple(
         loop._replace(
@@ -242,7 +242,7 @@ def with_sums_of_angles(model: Model, q: Any) -> Model:
             before = angle[p] if i in parallel else 0.0
             angle[i] = before + (coordinates[i][0] + (math.atan2(own.s, own.c) + own.offset))
             placement[i], joint[i] = Product(placement[i], _along_z(own.travel)), Still()
-            inertia[i] = inertia_seen(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
+            inertia[i] = transform_inertia(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
 
     def on_link(i: int, T: Transform) -> Transform:
         return Product(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), T) if i in angle else T
@@ -274,7 +274,7 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
     `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z;
     `below` are the links on this one, the one that carries most first.
     """
-    G = inertia_seen(turned.inverse(), model.inertia[i])
+    G = transform_inertia(turned.inverse(), model.inertia[i])
     if not below:
         return _leaf(G, X)
     places = [turned.inverse() @ model.placement[c] for c in below]
@@ -321,7 +321,7 @@ def _leaf(G: Inertia, X: Transform) -> tuple[Scalar, Scalar, Scalar]:
     c, s = x / r, y / r
     if G.m != 0.0 or not _count(settled((dot(X.p, X.R @ Z), 0.0, 0.0))):
         return c, s, 0.0
-    shift = -inertia_seen(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
+    shift = -transform_inertia(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
     return c, s, shift if abs(float(shift)) < _FAR * _size(X.p) else 0.0
 
 

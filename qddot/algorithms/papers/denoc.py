@@ -44,8 +44,8 @@ from qddot.spatial import (
     Motion,
     Transform,
     articulated,
-    articulated_seen,
-    inertia_seen,
+    transform_articulated,
+    transform_inertia,
     zero_articulated,
     zero_force,
     zero_inertia,
@@ -89,7 +89,7 @@ class Propagation(NamedTuple):
 
     @property
     def shift(self) -> Transform:
-        """Body i's point seen from body j's: B_ijᵀ M B_ij is `inertia_seen(shift, M)`."""
+        """Body i's point seen from body j's: B_ijᵀ M B_ij is `transform_inertia(shift, M)`."""
         return Transform(p=scale(-1.0, self.c))
 
 
@@ -185,7 +185,7 @@ def composite_masses(model: Model, b: Bodies) -> PerLink:
         carried[i] = zero_inertia()
     for i, j in model.inward():
         M_tilde[i] = b.M[i] + carried[i]
-        carried[j] = carried[j] + inertia_seen(b.B[i].shift, M_tilde[i])
+        carried[j] = carried[j] + transform_inertia(b.B[i].shift, M_tilde[i])
     return M_tilde
 
 
@@ -329,7 +329,7 @@ def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
         psi[i] = apply(M_A, b.p[i])
         m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         if not model.is_loose(i):
-            carried[j] = carried[j] + articulated_seen(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
+            carried[j] = carried[j] + transform_articulated(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
     return psi, m_inv
 
 

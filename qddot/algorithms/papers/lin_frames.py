@@ -25,7 +25,7 @@ from qddot.joints import Helical, Joint, Z
 from qddot.mechanism.joint_arrays import JointMatrix
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar
-from qddot.spatial import Inertia, Product, Transform, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Product, Transform, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Matrix, Vector
 from qddot.spatial.rotation import IDENTITY, Mat, Vec, add, columns_map, transpose, z_to
 
@@ -61,7 +61,7 @@ def joint_frames(model: Model, q: Any) -> JointFrames:
         frames.K_star.append(1.0 if joint.kind in _TURNING else 0.0)  # (7)
         frames.K.append(1.0 if joint.kind in _SLIDING else joint.pitch if isinstance(joint, Helical) else 0.0)  # (7)
         own = model.inertia[i]
-        frames.inertia.append(own if turn[i] is IDENTITY else inertia_seen(Transform(turn[i].T), own))
+        frames.inertia.append(own if turn[i] is IDENTITY else transform_inertia(Transform(turn[i].T), own))
     return frames
 
 
