@@ -115,7 +115,7 @@ class Joint:
         moving = [Dual(x, rate) for x, rate in zip(q, self.along(q, k), strict=True)]
         return Vector(_slope(tuple(self.displacement(q0, moving))))
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         """A part K of the child's inertia that the parent may carry instead: K S = 0, and T(q) does not change it."""
         return zero_inertia()
 
@@ -148,7 +148,7 @@ class Fixed(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions()
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return G
 
 
@@ -167,7 +167,7 @@ class Revolute(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, ZERO),))
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, scale(dot(self.axis, G.h), self.axis), _across(self.axis, G.I))
 
     def random(self, rng: np.random.Generator) -> tuple[float, ...]:
@@ -188,7 +188,7 @@ class Prismatic(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(ZERO, self.axis),))
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(0.0, ZERO, G.I)
 
 
@@ -208,8 +208,12 @@ class Helical(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, scale(self.pitch, self.axis)),))
 
-    def unmoved(self, G: Inertia) -> Inertia:
-        return Revolute(self.axis).unmoved(G) if self.pitch == 0.0 else Inertia(0.0, ZERO, _across(self.axis, G.I))
+    def transferable_inertia(self, G: Inertia) -> Inertia:
+        return (
+            Revolute(self.axis).transferable_inertia(G)
+            if self.pitch == 0.0
+            else Inertia(0.0, ZERO, _across(self.axis, G.I))
+        )
 
 
 @dataclass(frozen=True)
@@ -227,7 +231,7 @@ class Cylindrical(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(self.axis, ZERO), Motion(ZERO, self.axis)))
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(0.0, ZERO, _across(self.axis, G.I))
 
 
@@ -269,7 +273,7 @@ class _RotationSequence(_Varying):
             columns = [*(back @ c for c in columns), a]
         return Motions(Motion(c, ZERO) for c in columns)
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, ZERO, _NOTHING)
 
     def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
@@ -331,7 +335,7 @@ class SphericalExponential(_Varying):
             columns.append(Motion(add(sub(e, scale(b, turned)), scale(c, cross(r, turned))), ZERO))
         return Motions(columns)
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, ZERO, _NOTHING)
 
     def bias(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Motion:
@@ -357,7 +361,7 @@ class Spherical(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(e, ZERO) for e in EYE)
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, ZERO, _NOTHING)
 
     def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
@@ -397,7 +401,7 @@ class Translational(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions(Motion(ZERO, e) for e in EYE)
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(0.0, ZERO, G.I)
 
 
@@ -431,7 +435,7 @@ class Planar(Joint):
         e, f = self.basis
         return Motions((Motion(ZERO, e), Motion(ZERO, f), Motion(self.axis, ZERO)))
 
-    def unmoved(self, G: Inertia) -> Inertia:
+    def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(0.0, ZERO, _across(self.axis, G.I))
 
     def rate(self, q: Sequence[Scalar], v: Sequence[Scalar]) -> Vector:
@@ -618,7 +622,7 @@ def _three(numbers: Iterator[Scalar]) -> Vec:
 
 
 def _across(n: Vec, I: Mat) -> Mat:
-    """J (1 - n nᵀ), unmoved by a rotation about n: with J = ∫ (r·n)² dm nothing is left of that."""
+    """J (1 - n nᵀ), which does not change under a rotation about n: with J = ∫ (r·n)² dm nothing is left of that."""
     J = 0.5 * (I[0][0] + I[1][1] + I[2][2]) - dot(n, mat_vec(I, n))
     return mat_sub(scaled_eye(J), outer(scale(J, n), n))
 

@@ -117,13 +117,13 @@ def left_to_the_parent(joint):
 def test_a_joint_leaves_to_its_parent_all_that_it_cannot_move(joint):
     space = left_to_the_parent(joint)
     rng = np.random.default_rng(1)
-    left = np.stack([to_numbers(joint.unmoved(from_numbers(rng.standard_normal(10)))) for _ in range(20)])
+    left = np.stack([to_numbers(joint.transferable_inertia(from_numbers(rng.standard_normal(10)))) for _ in range(20)])
     assert np.linalg.matrix_rank(left, tol=1e-9) == len(space)
     close(left @ space.T @ space, left)
 
 
 def test_own_joints_leave_nothing():
-    assert not to_numbers(Own(screw, 1).unmoved(from_numbers(np.ones(10)))).any()
+    assert not to_numbers(Own(screw, 1).transferable_inertia(from_numbers(np.ones(10)))).any()
 
 
 def test_a_revolute_arm_has_no_masses_left():

@@ -2,7 +2,7 @@
 
 Inverse dynamics is linear in the inertias π, tau = Y(q, v, a) π. Changes of π that Y never sees make a space, and what
 is left when they are taken out are the base parameters β = K π. Most of that space is known exactly: what a joint
-cannot move of its link's inertia may as well be the parent's (`Joint.unmoved`, as in `regroup`). The rest comes from a
+cannot move of its link's inertia may as well be the parent's (`Joint.transferable_inertia`, as in `regroup`). The rest comes from a
 base that is fixed, from gravity along an axis, or from joints that share a coordinate, and is the null space of Y at
 random states. Gautier & Khalil 1990 and Mayeda, Yoshida & Osuka 1990 have the rules of revolute arms.
 
@@ -118,7 +118,7 @@ def _left_to_parents(model: Model) -> Array:
     for i, p in model.outward():
         joint = model.joint[i]
         at_rest = Product(model.placement[i], joint.transform(joint.neutral()))
-        parts = np.array([parameters.numbers_of(joint.unmoved(unit)) for unit in _units()], dtype=float)
+        parts = np.array([parameters.numbers_of(joint.transferable_inertia(unit)) for unit in _units()], dtype=float)
         for part in _reduced(parts.T, 1)[0].T:
             change = np.zeros((model.n_links + 1, len(TEN)))
             change[i] = part

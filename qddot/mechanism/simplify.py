@@ -2,7 +2,7 @@
 
 A joint that cannot move a part K of its link's inertia, because K S = 0 and K looks the same to the parent at every q,
 may leave that part to the parent: a revolute joint leaves the mass, the first moment along its axis and one second
-moment (`Joint.unmoved` has the rule of every kind). The link keeps seven parameters of ten, and what arrives at the
+moment (`Joint.transferable_inertia` has the rule of every kind). The link keeps seven parameters of ten, and what arrives at the
 world is gone. Lin 1991 knows it of J_yy; Gautier & Khalil 1990 and Mayeda et al. 1990 have it of whole arms.
 
 The frame of a link may stand anywhere on a revolute joint's axis and be turned about it, as long as nobody looks: joint
@@ -100,7 +100,7 @@ def _regrouped(model: Model) -> Model:
     inertia = list(model.inertia)
     for i, p in model.inward():
         joint = model.joint[i]
-        left = joint.unmoved(inertia[i])
+        left = joint.transferable_inertia(inertia[i])
         inertia[i] = _less(inertia[i], left)
         # a hinge's turn changes nothing of what is left
         at_rest = _along_z(joint.travel) if isinstance(joint, Hinge) else joint.transform(joint.neutral())
@@ -162,8 +162,8 @@ class Hinge(Joint):
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(Z, ZERO),))
 
-    def unmoved(self, G: Inertia) -> Inertia:
-        return Revolute().unmoved(G)
+    def transferable_inertia(self, G: Inertia) -> Inertia:
+        return Revolute().transferable_inertia(G)
 
 
 def _reframed(model: Model, regrouped: Model) -> Model:
