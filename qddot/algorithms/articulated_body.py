@@ -71,7 +71,7 @@ def accelerations(
     Pi, a = _nothing_carried(model), model.joint_vector("a")
     for i, p in model.inward():  # inward: articulated inertias and bias forces
         I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
-        if model.is_loose(i):
+        if model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
             beta = B[i] + I_A[i] @ eta[i]  # Kim (44)
@@ -110,7 +110,7 @@ def _let_go(
     I_A = articulated(model.inertia[i]) + Pi[i]
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
-    if not model.is_loose(i):
+    if not model.is_free_without_rotor(i):
         Pi[p] = Pi[p] + transform_articulated(T[i], without(I_A, U, Psi))  # Kim (49)
     return I_A, U, Psi
 
@@ -137,7 +137,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
         U[i] = apply(I_A[i], h[i])
         Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         p_alpha = p_A[i] + I_A[i] @ hdot_qd[i]
-        if model.is_loose(i):
+        if model.is_free_without_rotor(i):
             p_A[p] = p_A[p] + U[i] @ (Psi[i] @ tau[i])
         else:
             I_A[p] = I_A[p] + without(I_A[i], U[i], Psi[i])  # (12)
@@ -170,9 +170,9 @@ def accelerations_from_rest(
     for i, _ in model.outward():
         B[i] = zero_force() if F is None else F[i]
     for i, p in model.inward():
-        through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]
+        through = tau[i] if model.is_free_without_rotor(i) else tau[i] - S[i].T @ B[i]
         beta = U[i] @ (Psi[i] @ through)
-        B[p] = B[p] + Ad_inv_T(T[i], beta if model.is_loose(i) else B[i] + beta)
+        B[p] = B[p] + Ad_inv_T(T[i], beta if model.is_free_without_rotor(i) else B[i] + beta)
     for i, p in model.outward():
         carried = Ad_inv(T[i], Vdot[p])
         qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])

@@ -141,7 +141,7 @@ def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, t
         equations.rest[g] = equations.rest[g] - c[g].dot(Psi @ u)
         for h in c:
             equations.add(g, h, -1.0 * c[g].dot(Psi @ c[h]))
-    if model.is_loose(i):
+    if model.is_free_without_rotor(i):
         sub.I, sub.B, sub.N = zero_articulated(), U @ (Psi @ tau), {}
     else:
         sub.I, sub.B = without(sub.I, U, Psi), sub.B + U @ (Psi @ u)

@@ -75,7 +75,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v[i])
         Psi[i] = S_v[i].T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
-        if u[i] or not model.is_loose(i):
+        if u[i] or not model.is_free_without_rotor(i):
             Pi[p] = Pi[p] + transform_articulated(T[i], without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i])
 
     def call(tau: Vector) -> tuple[Vector, Vector]:
@@ -84,7 +84,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
         for i in range(len(B)):
             B[i] = zero_force()
         for i, p in model.inward():  # bias forces: (53)
-            tau_v, loose = at(own[i], w[i]), not u[i] and model.is_loose(i)
+            tau_v, loose = at(own[i], w[i]), not u[i] and model.is_free_without_rotor(i)
             beta = U[i] @ (Psi[i] @ (tau_v if loose else tau_v - S_v[i].T @ B[i]))
             B[p] = B[p] + Ad_inv_T(T[i], beta if loose else B[i] + beta)
         Vdot[0] = zero_motion()

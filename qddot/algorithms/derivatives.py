@@ -287,7 +287,7 @@ def _taken_up(model: Model, slopes: Slopes, yielding: Sequence[int]) -> tuple[ND
     """
     by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free) and model.is_loose(i) and _within(model, i, yielding):
+        if isinstance(model.joint[i], Free) and model.is_free_without_rotor(i) and _within(model, i, yielding):
             for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
                 block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
                 columns[i] = Motions(zero_motion() for _ in columns[i])

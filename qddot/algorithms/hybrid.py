@@ -105,7 +105,7 @@ def _recursion(
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v)
         Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse(at(model.floor(i), w[i]))
-        if not u[i] and model.is_loose(i):
+        if not u[i] and model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
             left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]

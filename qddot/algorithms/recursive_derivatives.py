@@ -172,7 +172,7 @@ def _inward(
         dU[i] = apply(dI_A[i], S_v) + apply(I_A[i], dS)
         N[i] = S_v.T.on(apply(dI_A[i], S_v)) + dS.T.on(U[i]) + dS.T.on(U[i]).T
         K = U[i].times(Psi[i])
-        if model.is_loose(i) and len(S_v) == 6:
+        if model.is_free_without_rotor(i) and len(S_v) == 6:
             # nothing but the joint's own force passes: Π = 0, and β = UΨτ solves Sᵀβ = τ
             beta = K @ tau_v
             dbeta = K @ (dtau - dS.T @ beta)

@@ -225,7 +225,7 @@ class Model:
 
     # ---- what algorithms read and write
 
-    def is_loose(self, i: int) -> bool:
+    def is_free_without_rotor(self, i: int) -> bool:
         """Whether joint i has all six freedoms and no rotor: then only its own force passes through it, and nothing of
         the inertia behind it, which the general formula would find by subtracting equal numbers (errata, section 7).
         A rotor that is not known yet counts as one.

@@ -78,7 +78,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         I[i] = articulated(model.inertia[i])
     for i, p in model.inward():  # inward: eliminate (a_i, β_i)
         pivot[i] = _Pivot(I[i], h[i], model.armature[i], model.floor(i))
-        if model.is_loose(i):  # nothing but the joint's own force passes
+        if model.is_free_without_rotor(i):  # nothing but the joint's own force passes
             through = as_forces(h[i]) @ (pivot[i].gram @ tau[i])
         else:
             I[p] = I[p] + transform_articulated(X[i], pivot[i].complement())

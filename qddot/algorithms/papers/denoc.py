@@ -307,7 +307,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     for i, j in model.inward():  # U φ̂ = φ
         phi_hat[i] = phi_i[i] - b.p[i].T @ e[i]
         eta = psi[i] @ (m_inv[i] @ phi_hat[i]) + e[i]
-        if model.is_loose(i):  # the same, without e[i] that cancels
+        if model.is_free_without_rotor(i):  # the same, without e[i] that cancels
             eta = psi[i] @ (m_inv[i] @ phi_i[i])
         e[j] = e[j] + b.B[i].T(eta)
     for i, j in model.outward():  # Uᵀ θ̈ = D⁻¹ φ̂
@@ -328,7 +328,7 @@ def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
         M_A: ArticulatedInertia = articulated(b.M[i]) + carried[i]
         psi[i] = apply(M_A, b.p[i])
         m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
-        if not model.is_loose(i):
+        if not model.is_free_without_rotor(i):
             carried[j] = carried[j] + transform_articulated(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
     return psi, m_inv
 

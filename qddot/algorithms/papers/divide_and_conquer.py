@@ -129,7 +129,7 @@ class Fixed(NamedTuple):
         rotors[~has] = 1.0  # a freedom that is not there has something to move and nothing that moves it
         each = [(i, model.joint[i], model.placement[i]) for i, _ in model.outward()]
         groups = each if alone else [(np.array(i), *row) for i, row in together(model, "joint", "placement")]
-        loose = np.array([i > 0 and model.is_loose(i) for i in range(n)])
+        loose = np.array([i > 0 and model.is_free_without_rotor(i) for i in range(n)])
         starts = np.array([slot.q.start for slot in model.slots])
         plan, is_passive = schedule(model.parent, _heavy(model)), _has_passive_forces(model)
         return cls(plan, groups, inertia, rotors, loose, columns, np.nonzero(has), starts, is_passive)

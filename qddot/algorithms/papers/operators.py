@@ -233,7 +233,7 @@ def _M_inverse_times(model: Model, T: list[Transform], S: list[Motions], U: Any,
     for i, p in model.inward():  # inward: innovations, and the force that they leave for the parent
         nu[i] = Psi[i] @ (x[i] - S[i].T @ z[i])
         # all six freedoms: only the joint's own force passes, and z would be added and taken away again
-        left = U[i] @ (Psi[i] @ x[i]) if model.is_loose(i) else z[i] + U[i] @ nu[i]
+        left = U[i] @ (Psi[i] @ x[i]) if model.is_free_without_rotor(i) else z[i] + U[i] @ nu[i]
         z[p] = z[p] + Ad_inv_T(T[i], left)
     for i, p in model.outward():  # outward: the transpose
         carried = Ad_inv(T[i], acc[p])
