@@ -47,7 +47,7 @@ def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
         f_C[i] = I_C[i] @ S[i][k]
         column[i] = S[i].T @ f_C[i] + model.armature[i].only(k)
         f_C[p] = Ad_inv_T(T[i], f_C[i])
-        for j, p_j in model.carriers(p):  # the same force passes through every joint down to the base
+        for j, p_j in model.path_to_base(p):  # the same force passes through every joint down to the base
             column[j] = row[j] = S[j].T @ f_C[j]
             f_C[p_j] = Ad_inv_T(T[j], f_C[j])
     return M.stack()

@@ -151,7 +151,7 @@ def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any
         for X in (P, R, U):
             X[p] = Ad_inv_T(T[i], X[i])
         G[p] = _turned_back(T[i], G[i])
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             by_q[j], by_v[j] = S[j].T @ P[j], S[j].T @ R[j]
             by_a[j] = of_a[j] = S[j].T @ U[j]
             of_q[j], of_v[j] = _row(U[j], G[j], slopes.A[j], slopes.D[j]), _row(U[j], G[j], slopes.A_v[j], S[j])

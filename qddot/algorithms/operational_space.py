@@ -56,7 +56,7 @@ def inverse_inertia(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     _, U, Psi = articulated_inertias(model, T, S)
     (F,), found = model.per_link("F"), model.total(len(_LOWER))
     F[frame.link] = tuple(Ad_inv_T(frame.placement, force(unit)) for unit in np.eye(6).tolist())
-    for j, p in model.carriers(frame.link):
+    for j, p in model.path_to_base(frame.link):
         push = [S[j].T @ f for f in F[j]]
         answer = [Psi[j] @ x for x in push]
         found.add(*(push[r].dot(answer[c]) for r, c in _LOWER))

@@ -210,7 +210,7 @@ class Model:
             yield i
             i = self.parent[i]
 
-    def carriers(self, i: int) -> Iterator[tuple[int, int]]:
+    def path_to_base(self, i: int) -> Iterator[tuple[int, int]]:
         """(j, p) over link i and the links that carry it, with their parents, from i to the base."""
         return ((j, self.parent[j]) for j in self.ancestors(i))
 

@@ -224,7 +224,7 @@ def convective_inertia_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
         column[i] = b.p[i].T @ driven[i]
         driven[p], carried[p] = b.B[i].T(driven[i]), b.B[i].T(carried[i])
         turned[p] = add(turned[i], cross(carried[i].f, fall[i]))
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             column[j] = b.p[j].T @ driven[j]  # with the letters exchanged, the first line of (29)
             row[j] = p_dot[j].T @ carried[j] + Vector(dot(x.w, turned[j]) for x in b.p[j])  # its second line, (29)
             driven[p_j], carried[p_j] = b.B[j].T(driven[j]), b.B[j].T(carried[j])

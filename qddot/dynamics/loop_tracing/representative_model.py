@@ -120,7 +120,7 @@ class OneOfEach(Model):
     def ancestors(self, i: int) -> Iterator[int]:
         raise NotRollableError("it goes from a link through all that carry it")
 
-    def carriers(self, i: Any) -> Iterator[tuple[int, int]]:
+    def path_to_base(self, i: Any) -> Iterator[tuple[int, int]]:
         if i is PARENT and self.is_coupled:
             return self._carriers_by_factors()
         if i is PARENT:
