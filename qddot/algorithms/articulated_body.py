@@ -43,7 +43,7 @@ from qddot.spatial import (
     zero_force,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Ad_columns, Forces, Inverse, Motions, apply, without
+from qddot.spatial.joint_blocks import Ad_columns, Forces, Inverse, Motions, apply, eliminate_joint
 
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
@@ -111,7 +111,7 @@ def _let_go(
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_free_without_rotor(i):
-        Pi[p] = Pi[p] + transform_articulated(T[i], without(I_A, U, Psi))  # Kim (49)
+        Pi[p] = Pi[p] + transform_articulated(T[i], eliminate_joint(I_A, U, Psi))  # Kim (49)
     return I_A, U, Psi
 
 
@@ -140,7 +140,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
         if model.is_free_without_rotor(i):
             p_A[p] = p_A[p] + U[i] @ (Psi[i] @ tau[i])
         else:
-            I_A[p] = I_A[p] + without(I_A[i], U[i], Psi[i])  # (12)
+            I_A[p] = I_A[p] + eliminate_joint(I_A[i], U[i], Psi[i])  # (12)
             p_A[p] = p_A[p] + p_alpha + U[i] @ (Psi[i] @ (tau[i] - h[i].T @ p_alpha))  # (13)
     for i, p in model.outward():
         carried = acc[p] + hdot_qd[i]

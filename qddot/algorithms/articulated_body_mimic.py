@@ -33,7 +33,7 @@ from qddot.spatial import (
     zero_articulated,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Forces, Matrix, Vector, apply, without
+from qddot.spatial.joint_blocks import Forces, Matrix, Vector, apply, eliminate_joint
 
 Known = dict[int, Scalar]
 Solve = Callable[[Motion, Known], None]
@@ -144,7 +144,7 @@ def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, t
     if model.is_free_without_rotor(i):
         sub.I, sub.B, sub.N = zero_articulated(), U @ (Psi @ tau), {}
     else:
-        sub.I, sub.B = without(sub.I, U, Psi), sub.B + U @ (Psi @ u)
+        sub.I, sub.B = eliminate_joint(sub.I, U, Psi), sub.B + U @ (Psi @ u)
         sub.N = {g: N - U @ (Psi @ c[g]) for g, N in sub.N.items()}
     start = model.slots[i].v.start
 
@@ -176,7 +176,7 @@ def _eliminate(model: Model, sub: _Subtree, equations: _Equations, g: int) -> So
     N, floor = sub.N.pop(g), model.floors[g]
     Psi = 1.0 / pivot(equations.get(g, g), floor)
     rest, couplings = equations.rest[g], {h: equations.get(g, h) for h in sub.N}
-    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse((floor,)))
+    sub.I = eliminate_joint(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse((floor,)))
     sub.B = sub.B + (Psi * rest) * N
     for h, x in couplings.items():
         sub.N[h] = sub.N[h] - (Psi * x) * N

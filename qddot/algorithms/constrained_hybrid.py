@@ -31,7 +31,7 @@ from qddot.algorithms.sparse_factors import rows_of
 from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
 from qddot.spatial import Ad_inv, Ad_inv_T, articulated, transform_articulated, zero_articulated, zero_force, zero_motion
-from qddot.spatial.joint_blocks import Matrix, Vector, apply, without
+from qddot.spatial.joint_blocks import Matrix, Vector, apply, eliminate_joint
 
 Reduced = Callable[[Vector], tuple[Vector, Vector]]
 
@@ -76,7 +76,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
         U[i] = apply(I_A[i], S_v[i])
         Psi[i] = S_v[i].T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
         if u[i] or not model.is_free_without_rotor(i):
-            Pi[p] = Pi[p] + transform_articulated(T[i], without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i])
+            Pi[p] = Pi[p] + transform_articulated(T[i], eliminate_joint(I_A[i], U[i], Psi[i]) if w[i] else I_A[i])
 
     def call(tau: Vector) -> tuple[Vector, Vector]:
         own, (B, Vdot) = model.velocities(stack(tau)), model.per_link("B", "Vdot")

@@ -42,7 +42,7 @@ from qddot.spatial import (
     zero_articulated,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Motions, Vector, apply, without
+from qddot.spatial.joint_blocks import Motions, Vector, apply, eliminate_joint
 
 Chosen = Sequence[int]
 
@@ -108,7 +108,7 @@ def _recursion(
         if not u[i] and model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
-            left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
+            left_over = eliminate_joint(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
             Pi[p] = Pi[p] + transform_articulated(T[i], left_over)  # (52)
             beta = B[i] + I_A[i] @ eta[i]  # (51)
             beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)

@@ -51,7 +51,7 @@ from qddot.spatial import (
     zero_inertia,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Forces, Inverse, Matrix, Motions, Vector, apply, without
+from qddot.spatial.joint_blocks import Forces, Inverse, Matrix, Motions, Vector, apply, eliminate_joint
 from qddot.spatial.rotation import (
     ZERO,
     Mat,
@@ -329,7 +329,7 @@ def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
         psi[i] = apply(M_A, b.p[i])
         m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         if not model.is_free_without_rotor(i):
-            carried[j] = carried[j] + transform_articulated(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
+            carried[j] = carried[j] + transform_articulated(b.B[i].shift, eliminate_joint(M_A, psi[i], m_inv[i]))
     return psi, m_inv
 
 
