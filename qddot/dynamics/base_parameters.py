@@ -2,8 +2,8 @@
 
 Inverse dynamics is linear in the inertias π, tau = Y(q, v, a) π. Changes of π that Y never sees make a space, and what
 is left when they are taken out are the base parameters β = K π. Most of that space is known exactly: what a joint
-cannot move of its link's inertia may as well be the parent's (`Joint.transferable_inertia`, as in `regroup`). The rest comes from a
-base that is fixed, from gravity along an axis, or from joints that share a coordinate, and is the null space of Y at
+cannot move of its link's inertia may as well be the parent's (`Joint.transferable_inertia`, as in
+`mechanism.simplify`). The rest comes from a base that is fixed, from gravity along an axis, or from joints that share a coordinate, and is the null space of Y at
 random states. Gautier & Khalil 1990 and Mayeda, Yoshida & Osuka 1990 have the rules of revolute arms.
 
 Elimination goes from the tips to the base. Of a link it takes first what the others can replace with the least
@@ -103,7 +103,7 @@ def base_parameters(model: Model, tolerance: float = 1e-9, seed: int = 0) -> Bas
     K[:, [*left, *gone]] = -_rounded(np.hstack([known, unseen]), _DUST)[kept]  # so that K times these changes is zero
     K += 0.0  # no negative zeros
     names = tuple(f"{link}.{x}" for link in model.link_names[1:] for x in TEN)
-    values = K @ parameters.present(model, "inertia").reshape(-1)
+    values = K @ parameters.current(model, "inertia").reshape(-1)
     columns = tuple(kept.tolist())
     return BaseParameters(tuple(names[k] for k in columns), values, K, columns, names, margin)
 

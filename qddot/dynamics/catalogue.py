@@ -543,8 +543,8 @@ def filling(
     """What puts the values of free parameters into the model that a formulation is traced on."""
     if not any(p.of_links for p in free):
         rewritten = _rewritten(model, function, method, regroup)
-        return lambda values: parameters.put(rewritten, free, values)
-    return lambda values: pivots.guarded(parameters.put(model, free, values), model)
+        return lambda values: parameters.substitute(rewritten, free, values)
+    return lambda values: pivots.guarded(parameters.substitute(model, free, values), model)
 
 
 def input_shapes(model: Model, function: Function, free: Sequence[str] = ()) -> list[Shape]:

@@ -24,7 +24,7 @@ _FREEDOM = ("q", "v", "a", "tau")
 _NUMBERS = {"inertia": 10, "placement": 6, "gravity": 3}
 
 
-def exact(model: Model, by: Any) -> By:
+def resolve(model: Model, by: Any) -> By:
     """The same with places for names and plain numbers, so that it can be compared and kept."""
     parts = tuple(by) if isinstance(by, tuple | list) else (by,)
     kinds = (*_FREEDOM, *_NUMBERS, "f_ext")

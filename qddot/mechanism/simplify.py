@@ -2,8 +2,8 @@
 
 A joint that cannot move a part K of its link's inertia, because K S = 0 and K looks the same to the parent at every q,
 may leave that part to the parent: a revolute joint leaves the mass, the first moment along its axis and one second
-moment (`Joint.transferable_inertia` has the rule of every kind). The link keeps seven parameters of ten, and what arrives at the
-world is gone. Lin 1991 knows it of J_yy; Gautier & Khalil 1990 and Mayeda et al. 1990 have it of whole arms.
+moment (`Joint.transferable_inertia` has the rule of every kind). The link keeps seven parameters of ten, and what arrives
+at the world is gone. Lin 1991 knows it of J_yy; Gautier & Khalil 1990 and Mayeda et al. 1990 have it of whole arms.
 
 The frame of a link may stand anywhere on a revolute joint's axis and be turned about it, as long as nobody looks: joint
 forces, accelerations and mass matrices stay as they are. Denavit and Hartenberg's choice, x along the common normal to

@@ -385,11 +385,11 @@ class Robot(DerivativeMethods, ConstraintMethods):
 
     def parameters(self, name: str) -> Array:
         """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
-        return parameters.present(self.model, name)
+        return parameters.current(self.model, name)
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
         """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
-        return Robot(parameters.changed(self.model, values), self.compiled)
+        return Robot(parameters.with_values(self.model, values), self.compiled)
 
     def base_parameters(self, tolerance: float = 1e-9) -> BaseParameters:
         """Which combinations of the links' inertias joint forces depend on, and their values (docs/parameters.md).
@@ -432,7 +432,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         """
         free = (free,) if isinstance(free, str) else tuple(free)
         chosen = None if prescribed is None else self.model.freedoms(prescribed)
-        p = None if by is None else scalar.exact(self.model, by)
+        p = None if by is None else scalar.resolve(self.model, by)
         key = (function, method, dtype, lanes, form, frame, chosen, p, regroup, free, packed)
         found = self._kernels.get(key)
         if found is None:
@@ -501,7 +501,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
         exact: dict[str, Callable[[], Any]] = {
             "frame": lambda: self.model.frame(given["frame"]).name,
             "prescribed": lambda: self.model.freedoms(given["prescribed"]),
-            "by": lambda: scalar.exact(self.model, given["by"]),
+            "by": lambda: scalar.resolve(self.model, given["by"]),
             "rows": lambda: self._closure.rows,
         }
         return {name: exact[name]() for name in needs}
