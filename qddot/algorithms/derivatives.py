@@ -44,7 +44,6 @@ from qddot.algorithms.hybrid import Chosen, only, yielding
 from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import joint_derivatives, passive_forces
 from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
-from qddot.joints import Free
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, mark, split, stack
@@ -287,7 +286,7 @@ def _taken_up(model: Model, slopes: Slopes, yielding: Sequence[int]) -> tuple[ND
     """
     by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free) and model.is_free_without_rotor(i) and _within(model, i, yielding):
+        if model.joint[i].is_floating and model.is_free_without_rotor(i) and _within(model, i, yielding):
             for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
                 block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
                 columns[i] = Motions(zero_motion() for _ in columns[i])

@@ -3,8 +3,9 @@
 Inverse dynamics is linear in the inertias π, tau = Y(q, v, a) π. Changes of π that Y never sees make a space, and what
 is left when they are taken out are the base parameters β = K π. Most of that space is known exactly: what a joint
 cannot move of its link's inertia may as well be the parent's (`Joint.transferable_inertia`, as in
-`mechanism.simplify`). The rest comes from a base that is fixed, from gravity along an axis, or from joints that share a coordinate, and is the null space of Y at
-random states. Gautier & Khalil 1990 and Mayeda, Yoshida & Osuka 1990 have the rules of revolute arms.
+`mechanism.simplify`). The rest comes from a base that is fixed, from gravity along an axis, or from joints that share a
+coordinate, and is the null space of Y at random states. Gautier & Khalil 1990 and Mayeda,
+Yoshida & Osuka 1990 have the rules of revolute arms.
 
 Elimination goes from the tips to the base. Of a link it takes first what the others can replace with the least
 rounding, and among equals the mass, the first moments, then I_yy: the parameters that remain are those of a text book.

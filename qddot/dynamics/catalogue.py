@@ -50,7 +50,6 @@ from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import pivots
 from qddot.dynamics.conditioning import felt, is_graded, is_ill_conditioned
 from qddot.errors import KernelTooLargeError, NotRollableError, printable, unknown
-from qddot.joints import Free, Spherical
 from qddot.mechanism import parameters
 from qddot.mechanism.array_shape import Axes
 from qddot.mechanism.model import Model
@@ -635,7 +634,7 @@ def _with_traced_inertias(model: Model, graph: Graph) -> Model:
 def _guard_quaternions(model: Model, q: Any) -> None:
     """A quaternion that is not of unit length gives NaN, not a wrong number."""
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free | Spherical):
+        if model.joint[i].has_unit_quaternion:
             last = model.slots[i].q.stop - 1
             x, y, z, w = q[last - 3 : last + 1]
             off = x * x + y * y + z * z + w * w - 1.0

@@ -75,19 +75,6 @@ ABOUT: dict[str, About] = {
     "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
 }
 
-# What the coordinates and velocities of a joint are, by kind. The others have one, whose unit `is_angle` tells.
-_COORDINATES = {
-    "cylindrical": ("angle rad, travel m", "rad/s, m/s"),
-    "universal": ("two angles, rad", "rates, rad/s"),
-    "planar": ("x, y m, angle rad", "x, y along the child's axes m/s, rad/s"),
-    "translational": ("x, y, z m", "m/s"),
-    "spherical": ("unit quaternion x, y, z, w", "angular velocity in the child's frame, rad/s"),
-    "spherical_euler": ("three angles, rad", "rates, rad/s"),
-    "spherical_exponential": ("rotation vector, rad", "rates, rad/s"),
-    "free": ("x, y, z m, unit quaternion x, y, z, w", "twist in the child's frame: angular rad/s, linear m/s"),
-    "own": ("the arguments of its function", "rates"),
-}
-
 
 def c_source(
     model: Model,
@@ -223,7 +210,7 @@ def _head(name: str, facts: Sequence[tuple[str, str]], fma: bool) -> Iterator[st
 
 def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str, str]]:
     own = [i for i, _ in model.outward() if model.mimic[i] is None and model.joint[i].nq]
-    compound = any(model.joint[i].kind in _COORDINATES for i in own)
+    compound = any(model.joint[i].velocity_text for i in own)
 
     def listed(which: int) -> str:
         return ", ".join(f"{model.joint_names[i]} ({_units(model, i)[which]})" for i in own)
@@ -241,10 +228,9 @@ def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str,
 
 
 def _units(model: Model, i: int) -> tuple[str, str]:
-    found = _COORDINATES.get(model.joint[i].kind)
-    if found is not None:
-        return found
-    return ("rad", "rad/s") if model.joint[i].is_angle[0] else ("m", "m/s")
+    joint = model.joint[i]
+    unit = joint.coordinate_units[0]
+    return joint.coordinate_text or unit, joint.velocity_text or f"{unit}/s"
 
 
 def _rows(shape: tuple[int, ...]) -> str:

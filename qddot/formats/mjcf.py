@@ -204,9 +204,9 @@ class _Translation:
             # qpos of a free joint is the pose in the world, whatever the body's own place
             kind, T = Free(), Transform()
         first = int(m.jnt_dofadr[j])
-        freedoms = [first + k for k in (_ANGULAR_FIRST if kind.nv == 6 else range(kind.nv))]
+        freedoms = [first + k for k in (_ANGULAR_FIRST if kind.is_floating else range(kind.nv))]
         self._check_joint(j, kind, freedoms, element)
-        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
+        if kind.is_floating and m.dof_armature[freedoms].any():
             between = self._new(self.link_names, f"{link}/translation")
             self.b.link(between, where=where)
             moved = self._new(self.joint_names, f"{name}/translation")
@@ -278,7 +278,7 @@ class _Translation:
         if springyield is not None and springyield[j] and m.jnt_stiffness[j]:
             problem = f"its spring yields at {springyield[j]:g}; left out"
             self._find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
-        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
+        if kind.is_floating and m.dof_armature[freedoms].any():
             problem = f"a free joint with armature {m.dof_armature[freedoms[-1]]:g}, which MuJoCo has in world axes"
             fix = "it is read as a translation and a ball; v is the velocity in world axes, then the turning in the body's"
             self._find("note", "joint", j, element, problem, fix)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from qddot.errors import Finding, ModelError, message, near
-from qddot.joints import Fixed, Free, Joint
+from qddot.joints import Fixed, Joint
 from qddot.mechanism.couplings import Declared, Place
 from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
 from qddot.mechanism.validation import (
@@ -182,7 +182,7 @@ class Builder:
             stiffness=springs,
             spring_reference=Vector(numbers(reference, joint.nq, "spring reference", where, element)),
             limits=limits,
-            actuated=(nv > 0 and not isinstance(joint, Free)) if actuated is None else bool(actuated),
+            actuated=(nv > 0 and not joint.is_floating) if actuated is None else bool(actuated),
             mimic=None if mimic is None else (mimic[0], *numbers(mimic[1:], 2, "mimic", where, element)),  # type: ignore[arg-type]
         )
         return self

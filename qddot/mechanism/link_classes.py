@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.joints import Joint, Own, Planar
+from qddot.joints import Joint
 from qddot.mechanism.model import Model
 from qddot.spatial import Product, Transform
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Rotation
@@ -69,11 +68,8 @@ def row_of(model: Model, i: int, fields: Sequence[str] = FIELDS) -> tuple[Any, .
 
 def mapped(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:
     """A row with its numbers replaced."""
-    if isinstance(value, Own):  # it has no numbers of its own, and functions are alike if their operations are
-        return other(value, {"function": value.recorded.digest})
     if isinstance(value, Joint):
-        parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
-        return other(value, {k: _map_parameter(value, x, number) for k, x in parts.items()})
+        return other(value, {k: _map_parameter(value, x, number) for k, x in value.parameters().items()})
     if isinstance(value, Transform):
         return other(value, [_map_part(part, number) for part in value.parts])
     if isinstance(value, tuple):
@@ -85,7 +81,7 @@ def _map_parameter(joint: Joint, x: Any, number: Callable[[float], Any]) -> Any:
     """A joint's parameter. An axis along a coordinate axis, or one that a plane is made of, decides which code runs."""
     if isinstance(x, float):
         return number(x)
-    if isinstance(x, tuple) and not isinstance(joint, Planar) and not {1.0, -1.0} & set(x):
+    if isinstance(x, tuple) and not joint.axis_selects_code and not {1.0, -1.0} & set(x):
         return tuple(number(k) for k in x)
     return x
 
@@ -106,10 +102,8 @@ def _described(value: Any, parts: Any) -> Any:
 
 
 def rebuilt(value: Any, parts: Any) -> Any:
-    if isinstance(value, Own):
-        return value
     if isinstance(value, Joint):
-        return dataclasses.replace(value, **parts)  # type: ignore[type-var]
+        return value.with_parameters(parts)
     if isinstance(value, Transform):
         return Product(*(_part(*part) for part in parts))
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

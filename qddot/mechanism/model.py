@@ -6,7 +6,6 @@ content, compared, pickled and shared between threads.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import Finding, InputError, unknown
-from qddot.joints import Joint, Own
+from qddot.joints import Joint
 from qddot.mechanism.couplings import Coupling
 from qddot.mechanism.joint_arrays import (
     Coordinates,
@@ -376,7 +375,7 @@ class Model:
             {
                 "name": self.link_names[i],
                 "parent": self.parent[i],
-                "joint": {"name": self.joint_names[i], **describe_joint(self.joint[i])},
+                "joint": {"name": self.joint_names[i], **self.joint[i].describe()},
                 "placement": describe_transform(self.placement[i]),
                 "mass": self.inertia[i].m,
                 "first_moment": list(self.inertia[i].h),
@@ -396,7 +395,7 @@ class Model:
         loops = [
             {
                 "name": loop.name,
-                "joint": describe_joint(loop.joint),
+                "joint": loop.joint.describe(),
                 "link_a": loop.link_a,
                 "placement_a": describe_transform(loop.placement_a),
                 "link_b": loop.link_b,
@@ -436,12 +435,3 @@ def _number(x: float) -> float | str:
 
 def describe_transform(T: Transform) -> dict[str, Any]:
     return {"rotation": [list(row) for row in T.R.rows], "position": list(T.p)}
-
-
-def describe_joint(joint: Joint) -> dict[str, Any]:
-    """A joint's kind and parameters. A user's own joint is known by name and by the operations of its function."""
-    if isinstance(joint, Own):
-        code = joint.recorded.digest
-        return {"kind": joint.kind, "function": joint.name, "freedoms": joint.freedoms, "code": code}
-    fields = dataclasses.asdict(joint)  # type: ignore[call-overload]
-    return {"kind": joint.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}

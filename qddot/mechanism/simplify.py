@@ -17,18 +17,17 @@ the rounding of the data explains it; an inertia only where it vanishes exactly 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
+from qddot.joints import Joint, Z
+from qddot.joints.simplified import OffsetRevolute, UnturnedRevolute
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
-from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, transform_inertia, zero_inertia
+from qddot.spatial import Inertia, Product, Transform, constant_transform, transform_inertia, zero_inertia
 from qddot.spatial.double_double import UNIT, data, placed, rounded, settled, unit
-from qddot.spatial.joint_blocks import Motions
-from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub, transpose, z_to
+from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub
 
 _FAR = 3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
 _OUT = 30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
@@ -102,9 +101,7 @@ def _regrouped(model: Model) -> Model:
         joint = model.joint[i]
         left = joint.transferable_inertia(inertia[i])
         inertia[i] = _less(inertia[i], left)
-        # a hinge's turn changes nothing of what is left
-        at_rest = _along_z(joint.travel) if isinstance(joint, Hinge) else joint.transform(joint.neutral())
-        inertia[p] = inertia[p] + transform_inertia(Product(model.placement[i], at_rest), left)
+        inertia[p] = inertia[p] + transform_inertia(Product(model.placement[i], joint.transfer()), left)
     inertia[0] = zero_inertia()
     return replace(model, inertia=tuple(inertia))
 
@@ -114,9 +111,9 @@ def _less(a: Inertia, b: Inertia) -> Inertia:
 
 
 def _float_joint(joint: Joint) -> Joint:
-    if isinstance(joint, Hinge):
+    if isinstance(joint, OffsetRevolute):
         c, s, offset, travel = (rounded(x) for x in (joint.c, joint.s, joint.offset, joint.travel))
-        return Hinge(c, s, offset, travel)
+        return OffsetRevolute(c, s, offset, travel)
     return replace(joint, axis=_floats(joint.axis)) if hasattr(joint, "axis") else joint  # type: ignore[type-var]
 
 
@@ -139,33 +136,6 @@ def _floats(x: Vec, beside: float = 0.0) -> Vec:
 # ---- frames ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hinge(Joint):
-    """A revolute joint about z whose child frame stands `travel` along the axis, and turned about it: by quarters, of
-    which (c, s) are cosine and sine and which cost nothing, and by `offset`.
-    """
-
-    c: float = 1.0
-    s: float = 0.0
-    offset: Scalar = 0.0
-    travel: Scalar = 0.0
-    kind = "hinge"
-    nq = nv = 1
-    is_angle = (True,)
-
-    def transform(self, q: Sequence[Scalar]) -> Transform:
-        angle = q[0] + self.offset
-        c, s = cos(angle), sin(angle)
-        turn = AxisRotation(2, self.c * c - self.s * s, self.s * c + self.c * s)
-        return Product(Transform(turn), _along_z(self.travel))
-
-    def S(self, q: Sequence[Scalar]) -> Motions:
-        return Motions((Motion(Z, ZERO),))
-
-    def transferable_inertia(self, G: Inertia) -> Inertia:
-        return Revolute().transferable_inertia(G)
-
-
 def _reframed(model: Model, regrouped: Model) -> Model:
     """The model in frames that suit the inertias of the regrouped one."""
     gauge = [Transform() for _ in model.parent]  # the new frame of each link in its old one
@@ -177,19 +147,15 @@ def _reframed(model: Model, regrouped: Model) -> Model:
     placement, joint = list(model.placement), list(model.joint)
     for i, p in model.outward():
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
-        if isinstance(own, Revolute):
-            gauge[i] = Transform(z_to(own.axis))
-            c, s, shift = _choice(regrouped, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
+        turned, joint[i] = own.canonical()
+        gauge[i] = Transform(turned)
+        if own.can_turn_frame:
+            place = X @ gauge[i]
+            c, s, shift = _choice(regrouped, i, place, gauge[i], sorted(below[i], key=lambda k: -size[k]))
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
-            placement[i], joint[i] = _hinge(X @ Transform(z_to(own.axis)), c, s, shift)
-        elif isinstance(own, Prismatic | Helical | Cylindrical):
-            gauge[i] = Transform(z_to(own.axis))
-            placement[i], joint[i] = _clean(X @ gauge[i]), replace(own, axis=Z)
-        elif isinstance(own, Planar):
-            gauge[i] = Transform(constant_transform(transpose((*own.basis, own.axis))).R)
-            placement[i], joint[i] = _clean(X @ gauge[i]), Planar()
+            placement[i], joint[i] = _offset_revolute(place, c, s, shift)
         else:
-            placement[i] = _clean(X)
+            placement[i] = _clean(X @ gauge[i])
     inertia = [transform_inertia(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
     back = [B.inverse() for B in gauge]
     loops = tuple(
@@ -204,21 +170,6 @@ def _reframed(model: Model, regrouped: Model) -> Model:
 
 
 # ---- parallel axes -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Still(Joint):
-    """A revolute joint about z whose child's frame does not turn with it; what does is in placements and inertias."""
-
-    kind = "still"
-    nq = nv = 1
-    is_angle = (True,)
-
-    def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform()
-
-    def S(self, q: Sequence[Scalar]) -> Motions:
-        return Motions((Motion(Z, ZERO),))
 
 
 def with_sums_of_angles(model: Model, q: Any) -> Model:
@@ -238,10 +189,10 @@ def with_sums_of_angles(model: Model, q: Any) -> Model:
             placement[i] = Transform(p=turned.R @ model.placement[i].p) if i in parallel else Product(turned, placement[i])
         if i in together:
             own = model.joint[i]
-            assert isinstance(own, Hinge)
+            assert isinstance(own, OffsetRevolute)
             before = angle[p] if i in parallel else 0.0
             angle[i] = before + (coordinates[i][0] + (math.atan2(own.s, own.c) + own.offset))
-            placement[i], joint[i] = Product(placement[i], _along_z(own.travel)), Still()
+            placement[i], joint[i] = Product(placement[i], own.transfer()), UnturnedRevolute()
             inertia[i] = transform_inertia(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
 
     def on_link(i: int, T: Transform) -> Transform:
@@ -264,7 +215,7 @@ def has_parallel_axes(model: Model) -> bool:
 def _on_parallel_axes(model: Model) -> set[int]:
     """The links that turn about an axis parallel to their parent's."""
     flat = {i for i, _ in model.outward() if all(part.R is IDENTITY for part in model.placement[i].parts)}
-    hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], Hinge)}
+    hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], OffsetRevolute)}
     return {i for i in flat & hinged if model.parent[i] in hinged}
 
 
@@ -279,8 +230,7 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
         return _leaf(G, X)
     places = [turned.inverse() @ model.placement[c] for c in below]
     axes = [
-        settled(x.R @ j.axis) if isinstance(j := model.joint[c], Revolute) else None
-        for c, x in zip(below, places, strict=True)
+        settled(x.R @ axis) if (axis := _turning_axis(model.joint[c])) else None for c, x in zip(below, places, strict=True)
     ]
     if not any(axes):
         return 1.0, 0.0, 0.0
@@ -300,6 +250,11 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
         return count
 
     return c, s, min((0.0, normal, -dot(X.p, along)), key=numbers)
+
+
+def _turning_axis(joint: Joint) -> Vec | None:
+    axis: Vec | None = getattr(joint, "axis", None)
+    return axis if joint.can_turn_frame else None
 
 
 def _size(p: Vec) -> float:
@@ -336,7 +291,7 @@ def _common_normal(u: Vec, p: Vec) -> tuple[Scalar, Scalar, Scalar]:
     return -u[1] / r, u[0] / r, p[2] + u[2] * (p[2] * u[2] - dot(p, u)) / (r * r)
 
 
-def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform, Hinge]:
+def _offset_revolute(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform, OffsetRevolute]:
     """Placement and joint of X · Rz(q) · Rz(c, s) · Tz(shift): R = Rz Rx Rz, and a shift split by the axis."""
     u, x = _direction(X.R @ Z), X.R @ (1.0, 0.0, 0.0)
     r = sqrt(u[0] * u[0] + u[1] * u[1])
@@ -346,8 +301,8 @@ def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
     x, y, _ = _direction((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
-    quarter = Hinge(x, y, 0.0, travel)
-    return Product(*parts), quarter if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
+    quarter = OffsetRevolute(x, y, 0.0, travel)
+    return Product(*parts), quarter if 0.0 in (x, y) else OffsetRevolute(1.0, 0.0, math.atan2(y, x), travel)
 
 
 def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
@@ -359,10 +314,6 @@ def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
 
 def _length(way: tuple[Vec, Scalar]) -> int:
     return _count(way[0]) + _count(settled((way[1], 0.0, 0.0)))
-
-
-def _along_z(z: Scalar) -> Transform:
-    return Transform() if isinstance(z, float) and z == 0.0 else Slide((0.0, 0.0, z))
 
 
 def _count(x: Vec) -> int:

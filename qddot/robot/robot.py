@@ -32,7 +32,6 @@ from qddot.errors import (
     QddotWarning,
     SingularMassMatrixError,
 )
-from qddot.joints import Free, Spherical
 from qddot.mechanism import derivative_variable as scalar
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
@@ -665,7 +664,7 @@ class Robot(DerivativeMethods, ConstraintMethods):
 
     @cached_property
     def _has_quaternions(self) -> tuple[int, ...]:
-        return tuple(i for i, _ in self.model.outward() if isinstance(self.model.joint[i], Free | Spherical))
+        return tuple(i for i, _ in self.model.outward() if self.model.joint[i].has_unit_quaternion)
 
     def _v(self, v: ArrayLike, what: str) -> Array:
         return self._shaped(v, self.nv, what, "nv")

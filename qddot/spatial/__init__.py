@@ -13,6 +13,7 @@ from qddot.spatial.inertia import (
     zero_articulated,
     zero_inertia,
 )
+from qddot.spatial.rotation import IDENTITY, ZERO, Rotation
 from qddot.spatial.transform import (
     Ad,
     Ad_inv,
@@ -35,6 +36,8 @@ from qddot.spatial.transform import (
 )
 
 __all__ = [
+    "IDENTITY",
+    "ZERO",
     "Ad",
     "Ad_T",
     "Ad_inv",
@@ -44,6 +47,7 @@ __all__ = [
     "Inertia",
     "Motion",
     "Product",
+    "Rotation",
     "Slide",
     "Transform",
     "about_centre",

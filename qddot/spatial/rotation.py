@@ -164,6 +164,15 @@ def z_to(axis: Vec) -> Rotation:
     return constant_rotation(transpose((x, cross(axis, x), axis)))
 
 
+def plane_basis(normal: Vec) -> tuple[Vec, Vec]:
+    """Unit vectors x and y of the plane: for the normals x, y and z the coordinate axes that follow in turn."""
+    k = max(range(3), key=lambda j: abs(normal[j]))
+    other = EYE[(k + 1) % 3]
+    x = sub(other, scale(dot(other, normal), normal))
+    x = scale(1.0 / sqrt(dot(x, x)), x)
+    return x, cross(normal, x)
+
+
 def axis_angle(axis: Vec, angle: Scalar) -> Rotation:
     """The rotation about a constant unit axis; about ±x, ±y, ±z one that knows its zeros."""
     c, s = cos(angle), sin(angle)
