@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "robots": DATA | {"formats"},  # embedded robots, read by a format or built
     "conventions": DATA,  # other engines' orders of coordinates
     "compiler": GROUND,  # arithmetic to machine code; knows no robot
-    "dynamics": DATA | {"algorithms", "compiler"},  # which algorithm computes what, compiled and evaluated
+    "dynamics": DATA | {"algorithms", "compiler", "formats"},  # which algorithm computes what, compiled and evaluated
     "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats"},  # evaluates, and writes files
     "viewer": DATA | {"formats"},  # shapes come from files
     "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots"},  # the facade

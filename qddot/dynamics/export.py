@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import textwrap
-import uuid
 from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
@@ -20,6 +19,7 @@ from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime.c_compiler import Measured, find, measure
 from qddot.dynamics import catalogue
 from qddot.errors import FileError, InputError, KernelTooLargeError, message
+from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
 
 MOST_OPERATIONS = 30_000  # GCC 12 takes 18 s for a function of 18,700, 50 s for one of 28,500
@@ -292,12 +292,10 @@ def write(exported: CSource, path: str | os.PathLike[str]) -> list[Path]:
             raise InputError(f"{str(file)!r} is the name that the header gets; give the C file one that ends in .c")
         files[header] = exported.header
     for target, text in files.items():
-        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            unfinished.write_text(text, encoding="ascii")
-            os.replace(unfinished, target)
+            with replacing(target) as unfinished:
+                unfinished.write_text(text, encoding="ascii")
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
             problem = f"it cannot be written: {error.strerror or error}"
             raise FileError(message(str(target), "file", problem, "check the folder and its permissions")) from None
     return list(files)

@@ -11,15 +11,15 @@ import difflib
 import json
 import math
 import os
-import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from qddot.errors import FileError, Finding, ModelError, message
+from qddot.formats.atomic import replacing
 from qddot.formats.files import of_file
 from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse, shown
+from qddot.formats.registry import ReadOptions, register
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.couplings import FIELDS, Coupling, Terms
@@ -54,13 +54,10 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
             raise ModelError(message("", f"constraint {constraint.name!r}", "a function cannot be written", fix))
     content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
     file = Path(path)
-    unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
     try:
-        unfinished.write_text(_one_item_a_line(content), encoding="ascii")
-        os.replace(unfinished, file)
+        with replacing(file) as unfinished:
+            unfinished.write_text(_one_item_a_line(content), encoding="ascii")
     except OSError as error:
-        with suppress(OSError):  # nor can it be removed where nothing can be written
-            unfinished.unlink()
         problem = f"it cannot be written: {error.strerror or error}"
         raise FileError(message(str(file), "file", problem, "check the folder and its permissions")) from None
 
@@ -88,6 +85,11 @@ def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., An
         raise
     except ModelError as error:
         raise of_file(error, str(file)) from None
+
+
+@register("native", ".json", ".qddot", rank=4)
+def _model(path: Path, options: ReadOptions) -> Model:
+    return read(path, own_joints=options.own_joints)
 
 
 class _Reader(Values):
