@@ -30,7 +30,8 @@ MAY_IMPORT = {
     "conventions": DATA,  # other engines' orders of coordinates
     "compiler": GROUND,  # arithmetic to machine code; knows no robot
     "dynamics": DATA | {"algorithms", "compiler", "formats"},  # which algorithm computes what, compiled and evaluated
-    "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats"},  # evaluates, and writes files
+    "simulation": DATA
+    | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # evaluates, writes files, shows itself
     "viewer": DATA | {"formats"},  # shapes come from files
     "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots"},  # the facade
     "functions": {"dynamics"},  # public names

@@ -6,8 +6,6 @@ content, compared, pickled and shared between threads.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import Finding, InputError, unknown
 from qddot.joints import Joint
+from qddot.mechanism import identity
 from qddot.mechanism.couplings import Coupling
 from qddot.mechanism.joint_arrays import (
     Coordinates,
@@ -371,67 +370,15 @@ class Model:
 
     def describe(self) -> dict[str, Any]:
         """The model as plain lists, numbers and names: what its file holds and what its hash is taken of."""
-        links = [
-            {
-                "name": self.link_names[i],
-                "parent": self.parent[i],
-                "joint": {"name": self.joint_names[i], **self.joint[i].describe()},
-                "placement": describe_transform(self.placement[i]),
-                "mass": self.inertia[i].m,
-                "first_moment": list(self.inertia[i].h),
-                "second_moment": [list(row) for row in self.inertia[i].I],
-                "armature": list(self.armature[i]),
-                "damping": list(self.damping[i]),
-                "friction": list(self.friction[i]),
-                "stiffness": list(self.stiffness[i]),
-                "spring_reference": list(self.spring_reference[i]),
-                "limits": {k: [_number(x) for x in v] for k, v in self.limits[i]._asdict().items()},
-                "actuated": self.actuated[i],
-                "mimic": None if (m := self.mimic[i]) is None else m._asdict(),
-            }
-            for i in range(len(self.parent))
-        ]
-        frames = [{"name": f.name, "link": f.link, "placement": describe_transform(f.placement)} for f in self.frames]
-        loops = [
-            {
-                "name": loop.name,
-                "joint": loop.joint.describe(),
-                "link_a": loop.link_a,
-                "placement_a": describe_transform(loop.placement_a),
-                "link_b": loop.link_b,
-                "placement_b": describe_transform(loop.placement_b),
-            }
-            for loop in self.loops
-        ]
-        own = [{"name": c.name, "rows": c.rows, **c.describe()} for c in self.constraints]
-        return {
-            **({"constraints": own} if own else {}),
-            "name": self.name,
-            "gravity": list(self.gravity),
-            "friction_velocity": self.friction_velocity,
-            **({} if self.loop_tolerance is None else {"loop_tolerance": self.loop_tolerance}),
-            "links": links,
-            "frames": frames,
-            "loops": loops,
-        }
+        return identity.describe(self)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content."""
-        text = json.dumps(self.describe(), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return identity.digest(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Model) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-
-def _number(x: float) -> float | str:
-    """Limits may be infinite, and JSON has no infinity."""
-    return x if np.isfinite(x) else ("inf" if x > 0 else "-inf")
-
-
-def describe_transform(T: Transform) -> dict[str, Any]:
-    return {"rotation": [list(row) for row in T.R.rows], "position": list(T.p)}

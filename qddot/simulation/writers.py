@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import InputError, RecordingError, extra
 from qddot.formats.atomic import replacing
+from qddot.spatial.rotation import quaternions_of
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -161,10 +162,8 @@ def _channel(out: Any, topic: str, schema: str, content: Any) -> int:
 
 def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
     """(topic, nanoseconds, body), time after time."""
-    from qddot.viewer.geometry import quaternion
-
     poses = trajectory.robot.forward_kinematics(trajectory.q)
-    turns, places = quaternion(poses[..., :3, :3]), poses[..., :3, 3]
+    turns, places = quaternions_of(poses[..., :3, :3]), poses[..., :3, 3]
     further = {n: trajectory[n].reshape(len(trajectory), -1).tolist() for n in _further(names)}
     labels = {n: [c.name or "value" for c in trajectory.columns(n)] for n in further}
     freedoms = [c.name for c in trajectory.columns("v")]

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra, printable
+from qddot.mechanism.model import Model
 from qddot.mechanism.state_columns import columns
+from qddot.viewer.protocols import ShownRobot, ShownTrajectory
 from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
@@ -36,7 +38,13 @@ class Viewer:
     """A robot in the browser, with a trajectory or with sliders alone. `url` is where; `close()` ends it."""
 
     def __init__(
-        self, robot: Any, trajectory: Any = None, *, q: Any = None, host: str = "127.0.0.1", port: int = 8080
+        self,
+        robot: ShownRobot,
+        trajectory: ShownTrajectory | None = None,
+        *,
+        q: Any = None,
+        host: str = "127.0.0.1",
+        port: int = 8080,
     ) -> None:
         viser = extra("viser", "view", "the viewer")
         if trajectory is not None and trajectory.batch:
@@ -66,6 +74,11 @@ class Viewer:
         if trajectory is not None:
             self._thread = threading.Thread(target=self._play, name="qddot viewer", daemon=True)
             self._thread.start()
+
+    @property
+    def _played(self) -> ShownTrajectory:
+        assert self.trajectory is not None
+        return self.trajectory
 
     def close(self) -> None:
         """Stops the server; the page in the browser stays as it was last."""
@@ -152,7 +165,7 @@ class Viewer:
     # ---- the clock
 
     def _add_clock(self) -> None:
-        gui, t = self.server.gui, self.trajectory.t
+        gui, t = self.server.gui, self._played.t
         self.playing = True
         self.play_button = gui.add_button("Pause")
         self.play_button.on_click(lambda event: self._toggle())
@@ -168,8 +181,8 @@ class Viewer:
             self.set_configuration(self.q)
             self.show_time(self.time)
             return
-        if self.time >= self.trajectory.t[-1]:
-            self.time = float(self.trajectory.t[0])
+        if self.time >= self._played.t[-1]:
+            self.time = float(self._played.t[0])
         self.playing, self.play_button.label = True, "Pause"
 
     def _stop(self) -> None:
@@ -184,7 +197,7 @@ class Viewer:
     def show_time(self, t: float) -> None:
         """Shows the state at a time, between the recorded ones if need be."""
         with self._lock:
-            x = self.trajectory
+            x = self._played
             self.time = float(np.clip(t, x.t[0], x.t[-1]))
             at = x.resampled(self.time)
             self.q = at.q[0]
@@ -199,11 +212,11 @@ class Viewer:
         while self._running:
             now = time.monotonic()
             if self.playing:
-                end = float(self.trajectory.t[-1])
+                end = float(self._played.t[-1])
                 t = self.time + (now - last) * float(self.speed.value)
                 if t >= end and not self.repeat.value:
                     self._stop()
-                self.show_time(t if t < end else end if not self.repeat.value else float(self.trajectory.t[0]))
+                self.show_time(t if t < end else end if not self.repeat.value else float(self._played.t[0]))
             last = now
             if now - curves > 1.0 / _CURVE_UPDATES:
                 self._update_curves()
@@ -213,7 +226,7 @@ class Viewer:
     # ---- curves
 
     def _add_curves(self) -> None:
-        x = self.trajectory
+        x = self._played
         rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
         self._curve_times, self._curve_shown = x.t[rows], -1
         energies = {"total": x.energy[rows], "kinetic": x.kinetic_energy[rows], "potential": x.potential_energy[rows]}
@@ -249,7 +262,7 @@ class Viewer:
     # ---- what is shown
 
     def _add_layers(self) -> None:
-        gui, x = self.server.gui, self.trajectory
+        gui, x = self.server.gui, self._played
         available = {"torques": True, "external forces": x is not None and "f_ext" in x.channels}
         for name in LAYERS:
             if available.get(name, True):
@@ -262,7 +275,7 @@ class Viewer:
             gui.add_markdown(f"⚠ {markdown(note)}")
 
 
-def _range(model: Any, i: int, k: int, now: float, size: float) -> tuple[float, float]:
+def _range(model: Model, i: int, k: int, now: float, size: float) -> tuple[float, float]:
     """A slider's ends: the joint's limits where it has them, and room for where it stands."""
     default, limits = np.pi if model.joint[i].is_angle[k] else max(1.0, size), model.limits[i]
     low = limits.lower[k] if np.isfinite(limits.lower[k]) else -default

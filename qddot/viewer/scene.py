@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import printable
+from qddot.mechanism.model import Model
+from qddot.spatial.rotation import quaternions_of
 from qddot.viewer import shapes, urdf_shapes
-from qddot.viewer.geometry import Mesh, along, quaternion, simplified
+from qddot.viewer.geometry import Mesh, along, simplified
+from qddot.viewer.protocols import ShownRobot
 from qddot.viewer.shapes import Shape
 
 Array = NDArray[Any]
@@ -27,7 +30,7 @@ class Scene:
     `place` moves it; `show_layer` shows and hides what is drawn beside the links.
     """
 
-    def __init__(self, server: Any, robot: Any, configurations: Array) -> None:
+    def __init__(self, server: Any, robot: ShownRobot, configurations: Array) -> None:
         q = configurations[0]
         self.server, self.robot, self.model = server, robot, robot.model
         self.up = _up(self.model)
@@ -97,13 +100,13 @@ class Scene:
 
     @property
     def _floats(self) -> bool:
-        return any(p == 0 and self.model.joint[i].nv == 6 for i, p in self.model.outward())
+        return any(p == 0 and self.model.joint[i].is_floating for i, p in self.model.outward())
 
     def _ground(self) -> None:
         scene, cell = self.server.scene, _round(self.size / 5.0)
         scene.set_up_direction(tuple(self.up.tolist()))
         width = float(np.ceil(4.0 * self.size / cell) * cell)
-        turn, at = quaternion(along(self.up)), self.up * (self.floor - 1e-3 * self.size)
+        turn, at = quaternions_of(along(self.up)), self.up * (self.floor - 1e-3 * self.size)
         scene.add_grid("/ground", width=width, height=width, cell_size=cell, section_size=5 * cell, wxyz=turn, position=at)
 
     def _camera(self) -> None:
@@ -176,7 +179,7 @@ class Scene:
         """Puts the robot into a configuration, with the torques and forces that act there."""
         poses = self._poses(q)
         self.state = (q, poses, tau, f_ext)
-        turns = quaternion(poses[:, :3, :3])
+        turns = quaternions_of(poses[:, :3, :3])
         with self.server.atomic():
             for handle, T, turn in zip(self.links[1:], poses[1:], turns[1:], strict=True):
                 handle.position, handle.wxyz = T[:3, 3], turn
@@ -269,6 +272,6 @@ def _some(vertices: Array) -> Array:
     return vertices[:: max(1, len(vertices) // 500)]
 
 
-def _up(model: Any) -> Array:
+def _up(model: Model) -> Array:
     g = np.array(model.gravity, dtype=float)
     return -g / np.linalg.norm(g) if np.linalg.norm(g) > 0.0 else np.array([0.0, 0.0, 1.0])
