@@ -231,10 +231,11 @@ class Viewer:
         self._curve_times, self._curve_shown = x.t[rows], -1
         energies = {"total": x.energy[rows], "kinetic": x.kinetic_energy[rows], "potential": x.potential_energy[rows]}
         self.curves = [(self._curve("Energy [J]", energies), list(energies.values()))]
+        tau = np.zeros((len(x), 0)) if x.tau is None else x.tau
         for unit, title in (("N m", "Torque [N m]"), ("N", "Force [N]")):
             columns = [] if x.tau is None else [k for k, c in enumerate(x.columns("tau")) if c.unit == unit]
-            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(x.tau[:, k]))))[:_MOST_CURVES]
-            torques = {x.columns("tau")[k].name: x.tau[rows, k] for k in sorted(largest) if np.any(x.tau[:, k])}
+            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(tau[:, k]))))[:_MOST_CURVES]
+            torques = {x.columns("tau")[k].name: tau[rows, k] for k in sorted(largest) if np.any(tau[:, k])}
             if torques:
                 self.curves.append((self._curve(title, torques), list(torques.values())))
 
