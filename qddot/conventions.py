@@ -135,8 +135,8 @@ class _Layout(NamedTuple):
     def to_matrix(self, q: Any, M: Any) -> Array:
         if self.nv != self.model.nv:
             raise InputError(
-                f"robot {self.model.name!r}: a matrix over {self.model.nv} freedoms has no equal over {self.nv}, "
-                "because mimic joints share a freedom; convert the other engine's matrix instead"
+                f"robot {self.model.name!r}: a matrix over {self.model.nv} degrees of freedom has no equal over {self.nv}, "
+                "because mimic joints share a degree of freedom; convert the other engine's matrix instead"
             )
         E = self._map(q)
         return np.asarray(E @ _square(M, self.model.nv, "M") @ _transpose(E))
@@ -296,7 +296,7 @@ def to_mujoco_matrix(model: Model, q: Any, M: Any) -> Array:
 
 
 def from_mujoco_matrix(model: Model, q: Any, M: Any) -> Array:
-    """The mass matrix over qddot's freedoms of one from mj_fullM."""
+    """The mass matrix over qddot's degrees of freedom of one from mj_fullM."""
     return _mujoco(model).from_matrix(q, M)
 
 

@@ -237,7 +237,7 @@ def test_wrong_use_is_explained():
 
     with pytest.raises(qddot.UnknownNameError, match="no kind of scalar 'x'"):
         call(("x", 1))
-    with pytest.raises(qddot.InputError, match="names 6 freedoms; take one of them, as"):
+    with pytest.raises(qddot.InputError, match="names 6 degrees of freedom; take one of them, as"):
         call(("q", robot.joint_names[0]))
     with pytest.raises(qddot.UnknownNameError, match="no joint 'nose'"):
         call(("q", "nose"))

@@ -81,7 +81,7 @@ def count(
     """
     tree, methods = robot.spanning_tree(), [ALIASES.get(m, m) for m in methods]
     if tree.nv == 0:
-        raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to count")
+        raise InputError(f"robot {robot.name!r} has no degrees of freedom, so there is nothing to count")
     taken: dict[str, str] = {}
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:

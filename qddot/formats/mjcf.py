@@ -33,7 +33,7 @@ from qddot.spatial.rotation import (
     sub,
 )
 
-_ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the freedoms of MuJoCo's free joint in qddot's order
+_ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the degrees of freedom of MuJoCo's free joint in qddot's order
 
 
 def read(
@@ -208,22 +208,22 @@ class _Translation:
             # qpos of a free joint is the pose in the world, whatever the body's own place
             kind, T = Free(), Transform()
         first = int(m.jnt_dofadr[j])
-        freedoms = [first + k for k in (_ANGULAR_FIRST if kind.is_floating else range(kind.nv))]
-        self._check_joint(j, kind, freedoms, element)
-        if kind.is_floating and m.dof_armature[freedoms].any():
+        dofs = [first + k for k in (_ANGULAR_FIRST if kind.is_floating else range(kind.nv))]
+        self._check_joint(j, kind, dofs, element)
+        if kind.is_floating and m.dof_armature[dofs].any():
             between = self._new(self.link_names, f"{link}/translation")
             self.b.link(between, where=where)
             moved = self._new(self.joint_names, f"{name}/translation")
             self._add(j, moved, parent, between, Translational(), T, [first, first + 1, first + 2], start)
-            parent, kind, freedoms, start = between, Spherical(), [first + 3, first + 4, first + 5], start + 3
-        self._add(j, name, parent, link, kind, T, freedoms, start)
+            parent, kind, dofs, start = between, Spherical(), [first + 3, first + 4, first + 5], start + 3
+        self._add(j, name, parent, link, kind, T, dofs, start)
 
     def _add(
-        self, j: int, name: str, parent: str, link: str, kind: Joint, T: Transform, freedoms: list[int], start: int
+        self, j: int, name: str, parent: str, link: str, kind: Joint, T: Transform, dofs: list[int], start: int
     ) -> None:
-        """MuJoCo's joint j, or a part of it, with the numbers of these freedoms and of the coordinates from `start` on."""
+        """MuJoCo's joint j, or a part of it, with the numbers of these DoFs and of the coordinates from `start` on."""
         m = self.m
-        armature, damping = [m.dof_armature[k] for k in freedoms], [m.dof_damping[k] for k in freedoms]
+        armature, damping = [m.dof_armature[k] for k in dofs], [m.dof_damping[k] for k in dofs]
         motor = self._motor(j, kind)
         lower, upper = self._limits(j, kind)
         self.b.joint(
@@ -234,7 +234,7 @@ class _Translation:
             T,
             armature=[x + motor[0] for x in armature],
             damping=[x + motor[1] if self.dampers else 0.0 for x in damping],
-            friction=[m.dof_frictionloss[k] if self.frictions else 0.0 for k in freedoms],
+            friction=[m.dof_frictionloss[k] if self.frictions else 0.0 for k in dofs],
             stiffness=float(m.jnt_stiffness[j]) if self.springs else 0.0,
             spring_reference=scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
             lower=lower,
@@ -269,21 +269,21 @@ class _Translation:
             return -math.inf, math.inf
         return lower, upper
 
-    def _check_joint(self, j: int, kind: Joint, freedoms: list[int], element: str) -> None:
+    def _check_joint(self, j: int, kind: Joint, dofs: list[int], element: str) -> None:
         """Finds what the joint has and qddot leaves out. Fields are missing from older MuJoCo."""
         m, linear = self.m, "only the linear law is kept: remove the higher coefficients, or add the force to tau"
         stiffness, damping = getattr(m, "jnt_stiffnesspoly", None), getattr(m, "dof_dampingpoly", None)
         if self.springs and stiffness is not None and stiffness[j].any():
             self.find("warning", "joint", j, element, f"its spring is not linear: {stiffness[j].tolist()}", linear)
-        if self.dampers and damping is not None and damping[freedoms].any():
-            problem = f"its damping is not linear: {damping[freedoms[0]].tolist()}"
+        if self.dampers and damping is not None and damping[dofs].any():
+            problem = f"its damping is not linear: {damping[dofs[0]].tolist()}"
             self.find("warning", "joint", j, element, problem, linear)
         springyield = getattr(m, "jnt_springyield", None)
         if springyield is not None and springyield[j] and m.jnt_stiffness[j]:
             problem = f"its spring yields at {springyield[j]:g}; left out"
             self.find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
-        if kind.is_floating and m.dof_armature[freedoms].any():
-            problem = f"a free joint with armature {m.dof_armature[freedoms[-1]]:g}, which MuJoCo has in world axes"
+        if kind.is_floating and m.dof_armature[dofs].any():
+            problem = f"a free joint with armature {m.dof_armature[dofs[-1]]:g}, which MuJoCo has in world axes"
             fix = "it is read as a translation and a ball; v is the velocity in world axes, then the turning in the body's"
             self.find("note", "joint", j, element, problem, fix)
 
@@ -319,7 +319,7 @@ class _Translation:
             self.find("warning", "equality", k, f"equality {self.equalities[k]!r}", problem, "remove or correct it")
         for joint, f in self.coupled.followers.items():
             problem = f"an equality makes it follow {self.joints[f.leader]!r}: q = {f.factor:g} q' + {f.offset:g}"
-            fix = "it has no freedom of its own here; MuJoCo lets it yield as solref and solimp say"
+            fix = "it has no degree of freedom of its own here; MuJoCo lets it yield as solref and solimp say"
             self.find("note", "joint", joint, f"joint {self.joints[joint]!r}", problem, fix)
 
     def _coupling(self, e: Equality) -> None:

@@ -181,7 +181,7 @@ class _Reader(SdfPoses):
         for dynamics in self.inside(j.element, "axis", "dynamics"):
             if any(self.numbers(x, 1, j.name) != (0.0,) for x in dynamics.children if x.tag != "spring_reference"):
                 problem = "it closes a loop, and its damping, friction and spring are not read"
-                severity = "warning" if motion.nv == 1 else "note"  # of more freedoms nothing is read anyway
+                severity = "warning" if motion.nv == 1 else "note"  # of more degrees of freedom nothing is read anyway
                 self.find(severity, dynamics, f"joint {j.name!r}", problem, "put this joint before the others of the loop")
         self.builder.loop(j.name, j.parent, j.child, motion, *ends, where=self.where(j.element))
 
@@ -214,7 +214,7 @@ class _Reader(SdfPoses):
         return (cleaned(a), cleaned(b), cleaned(c))
 
     def one_axis(self, e: Element, owner: str) -> dict[str, float]:
-        """Limits and passive forces of a joint of one freedom."""
+        """Limits and passive forces of a joint of one degree of freedom."""
         axis = self.child(e, "axis")
         limit, dynamics = (None if axis is None else self.child(axis, tag) for tag in ("limit", "dynamics"))
         out: dict[str, float] = {}

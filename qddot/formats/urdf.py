@@ -243,7 +243,7 @@ class _Reader(UrdfElements):
         return Planar((x, y, z)) if kind == "planar" else Revolute((x, y, z))
 
     def resistance(self, e: Element, kind: str, owner: str) -> tuple[float, float]:
-        """Damping and friction; URDF defines them for joints of one freedom."""
+        """Damping and friction; URDF defines them for joints of one degree of freedom."""
         dynamics = self.child(e, "dynamics", owner)
         if dynamics is None or kind == "fixed":
             return 0.0, 0.0

@@ -99,12 +99,12 @@ class Own(VaryingAxes):
     def defect(self) -> Defect | None:
         """A user's own joint is known by the operations of its function, so they must be found."""
         if isinstance(self.freedoms, bool) or self.freedoms not in range(1, 7):
-            return Defect(f"it has {self.freedoms!r} freedoms", "give a whole number from 1 to 6")
+            return Defect(f"it has {self.freedoms!r} degrees of freedom", "give a whole number from 1 to 6")
         try:
             _ = self.recorded
         except Exception as error:  # a user's function may raise anything
             said = f"cannot be used: {error}" if isinstance(error, QddotError) else f"raises {error!r}"
-            fix = "it takes a list of as many scalars as the joint has freedoms, and gives the child's Transform"
+            fix = "it takes a list of as many scalars as the joint has degrees of freedom, and gives the child's Transform"
             return Defect(f"its function {said}", fix, error)
         return None
 

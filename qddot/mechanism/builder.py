@@ -150,7 +150,7 @@ class Builder:
         reference: float = 0.0,
         where: str = "",
     ) -> Builder:
-        """Joints of one freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
+        """Joints of one degree of freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
 
         `joints` and `of` give the factors k by the joints' names; `polynomial` is p, the constant first.
         """

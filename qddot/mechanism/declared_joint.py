@@ -70,7 +70,7 @@ class _Numbers:
         else:
             array = tuple(np.asarray(value, dtype=float).reshape(-1).tolist())
         if len(array) != self.nv:
-            problem = f"{what} has {len(array)} numbers for a joint of {self.nv} freedoms"
+            problem = f"{what} has {len(array)} numbers for a joint of {self.nv} degrees of freedom"
             raise ModelError(message(self.where, self.element, problem, f"give one number or {self.nv}"))
         if not all(x >= least and (math.isfinite(x) or not finite) for x in array):
             what_is_right = "finite numbers" if least == -math.inf else "finite numbers of zero or more"

@@ -121,6 +121,6 @@ def _followed(j: DeclaredJoint, joints: Mapping[str, DeclaredJoint]) -> Declared
         raise ModelError(message(j.where, element, problem, "name an existing joint"))
     followed = joints[other]
     if any(x.joint.nv != 1 or x.joint.nq != 1 for x in (j, followed)):
-        problem = f"it mimics {other!r}, and one of the two has not just one freedom"
-        raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
+        problem = f"it mimics {other!r}, and one of the two has not just one degree of freedom"
+        raise ModelError(message(j.where, element, problem, "mimic works between joints of one degree of freedom"))
     return followed

@@ -52,7 +52,7 @@ class Mimic(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds on one joint, a number a freedom; infinite where the file gives none."""
+    """Bounds on one joint, a number a degree of freedom; infinite where the file gives none."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -213,7 +213,7 @@ class Model:
         return ((j, self.parent[j]) for j in self.ancestors(i))
 
     def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """(i, p, k) over the freedoms k of all joints i, or over so many columns a link, from the leaves to the base."""
+        """(i, p, k) over the degrees of freedom k of all joints i, or over `a_link` columns a link, leaves first."""
         return ((i, p, k) for i, p in self.inward() for k in range(self.joint[i].nv if a_link is None else a_link))
 
     @property
@@ -224,9 +224,9 @@ class Model:
     # ---- what algorithms read and write
 
     def is_free_without_rotor(self, i: int) -> bool:
-        """Whether joint i has all six freedoms and no rotor: then only its own force passes through it, and nothing of
-        the inertia behind it, which the general formula would find by subtracting equal numbers (errata, section 7).
-        A rotor that is not known yet counts as one.
+        """Whether joint i has all six degrees of freedom and no rotor: then only its own force passes through it, and
+        nothing of the inertia behind it, which the general formula would find by subtracting equal numbers (errata,
+        section 7). A rotor that is not known yet counts as one.
         """
         return self.joint[i].nv == 6 and all(isinstance(x, float) and x == 0.0 for x in self.armature[i])
 
@@ -242,7 +242,7 @@ class Model:
 
     @property
     def floors(self) -> list[Any]:
-        """The same for each freedom."""
+        """The same for each degree of freedom."""
         return [x for i, _ in self.outward() if self.mimic[i] is None for x in self.floor(i)]
 
     def coordinates(self, q: Any) -> Coordinates:
@@ -255,15 +255,15 @@ class Model:
         return JointVector(self.slots, self.nv, symbol)
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
-        """Rows are freedoms; columns too, or so many a link."""
+        """Rows are degrees of freedom; columns too, or so many a link."""
         return JointMatrix(self.slots, self.nv, symbol, a_link)
 
     def joint_columns(self, symbol: str) -> JointColumns:
         return JointColumns(self.slots, self.nv, symbol)
 
     def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]], a_link: int | None = None) -> NDArray[Any]:
-        """The matrix, or matrices, of a linear function of a vector over the freedoms, or of so many numbers a link: its
-        columns by unit vectors.
+        """The matrix, or matrices, of a linear function of a vector over the degrees of freedom, or of `a_link` numbers a
+        link: its columns by unit vectors.
         """
         columns = [function(unit) for unit in np.eye(self.nv if a_link is None else a_link * self.n_links)]
         return np.stack(np.broadcast_arrays(*columns), axis=-1) if columns else np.zeros((0, 0))
@@ -340,14 +340,14 @@ class Model:
         return {name: i for i, name in enumerate(self.joint_names) if i > 0}
 
     def freedoms(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
-        """The places in v of joints by name, of single freedoms of them as (joint, k), and of indices into v."""
+        """The places in v of joints by name, of one of their degrees of freedom as (joint, k), and of indices into v."""
         found: set[int] = set()
         for x in (chosen,) if isinstance(chosen, str) else chosen:
             name, k = (x, None) if isinstance(x, str) else x if isinstance(x, tuple) else (None, x)
             places = range(self.nv) if name is None else self._own_freedoms(name)
             if k is not None and not (isinstance(k, int | np.integer) and 0 <= k < len(places)):
                 owner = f"robot {self.name!r}" if name is None else f"joint {name!r}"
-                raise InputError(f"{owner} has no freedom {k!r}: it has {len(places)}, counted from 0")
+                raise InputError(f"{owner} has no degree of freedom {k!r}: it has {len(places)}, counted from 0")
             found.update(places if k is None else [places[k]])
         return tuple(sorted(found))
 
@@ -356,7 +356,8 @@ class Model:
         mimic, slot = self.mimic[i], self.slots[i]
         if mimic is not None:
             master = self.joint_names[mimic.link]
-            raise InputError(f"joint {joint!r} has no freedom of its own: it follows {master!r}; choose {master!r}")
+            fix = f"it follows {master!r}; choose {master!r}"
+            raise InputError(f"joint {joint!r} has no degree of freedom of its own: {fix}")
         return range(slot.v.start, slot.v.stop)
 
     # ---- variants

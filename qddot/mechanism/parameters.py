@@ -10,7 +10,7 @@ concluded from what it is at present: a placement that is free has no zeros.
 | `mass`, `com`      | links  | none, 3       | the inertia about the centre of mass stays as it is                        |
 | `placement`        | links  | 4, 4          | where the link's joint sits in its parent: Kim (3)                         |
 | `position`         | links  | 3             | its position alone                                                         |
-| `armature`, `damping`, `friction`, `stiffness` | joints | nv | a number a freedom                                        |
+| `armature`, `damping`, `friction`, `stiffness` | joints | nv | one a degree of freedom                                   |
 | `spring_reference` | joints | nq            | the coordinates at which the spring is at rest                             |
 | `gravity`          | world  | 3             |                                                                            |
 """
@@ -90,7 +90,7 @@ def _parameter(model: Model, name: str) -> Parameter:
     links = tuple(i for i, _ in model.outward())
     if name in _LINK:
         return Parameter(name, name, links, (len(links), *_LINK_SHAPES[name]))
-    if name in _JOINT:  # mimic joints have no freedom of their own in v; by its name each can be set all the same
+    if name in _JOINT:  # mimic joints have no place of their own in v; by its name each can be set all the same
         return Parameter(name, name, tuple(i for i in links if model.mimic[i] is None), (_width(model, name),))
     owner, _, kind = str(name).rpartition(".")
     i = _owner(model, str(name), owner, kind)
@@ -239,7 +239,7 @@ def _checked_rotation(x: Vec, y: Vec, z: Vec) -> Rotation:
 
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
-    """The model with these numbers, made as sure of as `Builder` makes."""
+    """The model with these numbers, checked as `Builder` does."""
     chosen = parameters(model, values)
     arrays = [_checked(model, p, values[p.name]) for p in chosen]
     made = substitute(model, chosen, arrays)

@@ -1,4 +1,4 @@
-"""Single parts of a mechanism, made sure of: numbers, placements, axes, inertias.
+"""Checks of single parts of a mechanism: numbers, placements, axes, inertias.
 
 Everything here either returns plain finite floats, raises an error that names the element, or reports a finding.
 """

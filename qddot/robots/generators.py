@@ -29,13 +29,13 @@ _ORDERS = ("depth", "breadth", "random")
 
 
 def cam(q: Sequence[Scalar]) -> Transform:
-    """One freedom: a turn about z while the centre runs along an ellipse. An example of a user's own joint."""
+    """One degree of freedom: a turn about z while the centre runs along an ellipse. An example of a user's own joint."""
     c, s = cos(q[0]), sin(q[0])
     return Transform(AxisRotation(2, c, s), (0.1 * c, 0.05 * s, 0.02 * q[0]))
 
 
 def swash(q: Sequence[Scalar]) -> Transform:
-    """Two freedoms: a turn about x, and a travel along y that tilts the body. An example of a user's own joint."""
+    """Two degrees of freedom: a turn about x, and a travel along y that tilts the body. A user's own joint."""
     tilt = 0.3 * sin(q[1])
     turned = Transform(AxisRotation(0, cos(q[0]), sin(q[0])))
     return turned @ Transform(AxisRotation(1, cos(tilt), sin(tilt)), (0.0, 0.1 * q[1], 0.05 * q[0] * q[1]))
@@ -100,7 +100,7 @@ def random_tree(
 ) -> Builder:
     """n moving links, branching at random from one or more roots, on joints of the given kinds, or of all kinds.
 
-    With `mimic`, about half of the joints of one freedom follow another one, directly or through others. `order` says
+    With `mimic`, about half of the joints with one degree of freedom follow another one, also through others. `order` says
     how links are declared, and with that how they are numbered: along the branches, level by level, or at random.
     """
     count = _count(n)

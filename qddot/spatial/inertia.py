@@ -115,7 +115,7 @@ class ArticulatedInertia(NamedTuple):
 
 
 def articulated(G: Inertia) -> ArticulatedInertia:
-    """A rigid inertia in the form that can lose a freedom."""
+    """A rigid inertia in the form that can lose a degree of freedom."""
     return ArticulatedInertia(G.I, skew(G.h), scaled_eye(G.m))
 
 

@@ -1,4 +1,4 @@
-"""Joint-space blocks: the d freedoms of one joint, and the 6×d maps between them and spatial vectors.
+"""Joint-space blocks: the d degrees of freedom of one joint, and the 6×d maps between them and spatial vectors.
 
 | code          | paper                                              |
 |---------------|----------------------------------------------------|

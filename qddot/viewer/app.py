@@ -108,7 +108,7 @@ class Viewer:
                     slider.value = float(np.clip(value, slider.min, slider.max))
 
     def _add_sliders(self) -> None:
-        """One a freedom, in the tangent space at the neutral configuration: for a hinge, its angle."""
+        """One a degree of freedom, in the tangent space at the neutral configuration: for a hinge, its angle."""
         gui, model, self._zero = self.server.gui, self.robot.model, self.robot.neutral()
         now = self.robot.difference(self._zero, self.q).tolist()
         reset = gui.add_button("Reset")
