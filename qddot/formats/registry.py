@@ -75,7 +75,7 @@ def format_of(path: Path) -> Format:
     for found in _FORMATS.values():
         if ending in found.endings:
             return found
-    formats = _all_formats()
+    formats = all_formats()
     for found in formats:
         if ending in found.endings:
             return found
@@ -87,7 +87,8 @@ def format_of(path: Path) -> Format:
     raise FileError(message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}"))
 
 
-def _all_formats() -> list[Format]:
+def all_formats() -> list[Format]:
+    """Every format, in the order in which marks are looked for."""
     _import_formats()
     return sorted(_FORMATS.values(), key=lambda found: (found.rank, found.name))
 
