@@ -21,7 +21,7 @@ from qddot.robot import Robot
 
 HELP = "Prints how many states a second are computed of a robot on this machine."
 DEFAULT = ("inverse_dynamics", "mass_matrix", "forward_dynamics", "mass_matrix_inverse", "forward_kinematics")
-_ROUNDS = 5
+_TIMING_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -110,4 +110,4 @@ def _seconds(function: Callable[[], Any], repeat: int = 5) -> float:
         return (time.perf_counter() - begin) / repeat
 
     function()
-    return statistics.median(once() for _ in range(_ROUNDS))
+    return statistics.median(once() for _ in range(_TIMING_ROUNDS))

@@ -20,7 +20,7 @@ from qddot.robot.load import from_dh
 
 HELP = "Prints every formulation of a robot's dynamics: operations and measured time."
 DEFAULT = ("inverse_dynamics", "bias_force", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
-_MOST = 3.0  # times the fewest instructions: what has more is not measured
+_MAX_TIMED_RATIO = 3.0  # times the fewest instructions: what has more is not measured
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     for label, one in robots:
         found[label] = {}
         for name in functions:
-            found[label][name] = compare(one, name, measure=not options.no_times, most=_MOST)
+            found[label][name] = compare(one, name, measure=not options.no_times, most=_MAX_TIMED_RATIO)
             if not options.json:
                 _print(f"{label} joints" if options.arms else label, name, found[label][name])
     if options.json:

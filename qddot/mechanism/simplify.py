@@ -29,8 +29,12 @@ from qddot.spatial import Inertia, Product, Transform, constant_transform, trans
 from qddot.spatial.double_double import UNIT, data, placed, rounded, settled, unit
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub
 
-_FAR = 3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
-_OUT = 30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
+_MAX_SHIFT_RATIO = (
+    3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
+)
+_MAX_SHIFT_LINK_SIZES = (
+    30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
+)
 
 
 def simplified(model: Model) -> Model:
@@ -236,7 +240,9 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
         return 1.0, 0.0, 0.0
     first = next(k for k, axis in enumerate(axes) if axis)
     c, s, normal = _common_normal(axes[first] or Z, settled(places[first].p))
-    far = min(_FAR * _size(places[first].p), max(_FAR * _size(X.p), _OUT * _own_size(G)))
+    far = min(
+        _MAX_SHIFT_RATIO * _size(places[first].p), max(_MAX_SHIFT_RATIO * _size(X.p), _MAX_SHIFT_LINK_SIZES * _own_size(G))
+    )
     if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > far:
         c, s, normal = 1.0, 0.0, 0.0
     back, along = AxisRotation(2, c, -s), X.R @ Z
@@ -277,7 +283,7 @@ def _leaf(G: Inertia, X: Transform) -> tuple[Scalar, Scalar, Scalar]:
     if G.m != 0.0 or not _count(settled((dot(X.p, X.R @ Z), 0.0, 0.0))):
         return c, s, 0.0
     shift = -transform_inertia(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
-    return c, s, shift if abs(float(shift)) < _FAR * _size(X.p) else 0.0
+    return c, s, shift if abs(float(shift)) < _MAX_SHIFT_RATIO * _size(X.p) else 0.0
 
 
 def _common_normal(u: Vec, p: Vec) -> tuple[Scalar, Scalar, Scalar]:
@@ -307,7 +313,7 @@ def _offset_revolute(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple
 
 def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
     """p + shift u = p' + t u in the fewest numbers: (p', t)."""
-    steps = [shift, *(-p[k] / u[k] for k in range(3) if abs(u[k]) > 1.0 / _FAR)]
+    steps = [shift, *(-p[k] / u[k] for k in range(3) if abs(u[k]) > 1.0 / _MAX_SHIFT_RATIO)]
     ways = [(settled(add(p, scale(t, u))), shift - t) for t in steps]
     return min(ways, key=_length)
 

@@ -21,7 +21,7 @@ from qddot.spatial.rotation import AxisRotation, Mat
 Find = Callable[[str, str, str, str, str], None]
 
 _QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
-_ROUNDED = 1e-14  # off orthogonal by no more: a product of a few rotations
+_MAX_ROTATION_ROUNDING = 1e-14  # off orthogonal by no more: a product of a few rotations
 _UNIT_TOLERANCE = 1e-9  # axes and rotation matrices further from unit than this are reported or refused
 
 
@@ -84,7 +84,7 @@ def rigid(T: Transform | None, element: str, where: str, find: Find = lambda *_:
         problem = "the rotation of its placement is not orthogonal and right-handed"
         raise ModelError(message(where, element, problem, "give a rotation matrix"))
     off = abs(rows @ rows.T - np.eye(3)).max()
-    if off <= _ROUNDED:
+    if off <= _MAX_ROTATION_ROUNDING:
         return constant(T)
     find("note", where, element, f"the rotation of its placement is off by {off:.1e}", "it was made orthogonal")
     for _ in range(3):

@@ -21,8 +21,8 @@ from qddot.viewer.scene import LAYERS, Scene, some_of
 Array = NDArray[Any]
 
 FRAMES_A_SECOND, _CURVE_UPDATES = 30.0, 8.0
-_POINTS = 400  # of a curve beside the robot
-_MOST_CURVES = 8
+_MAX_CURVE_POINTS = 400  # of a curve beside the robot
+_MAX_CURVES = 8
 _SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 _COLORS = ("#4287c8", "#ec8c3a", "#5ea66e", "#be5a64", "#8c73b9", "#78828c", "#c8a83a", "#3aa8a8")
 
@@ -227,14 +227,14 @@ class Viewer:
 
     def _add_curves(self) -> None:
         x = self._played
-        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
+        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MAX_CURVE_POINTS)).round().astype(int))
         self._curve_times, self._curve_shown = x.t[rows], -1
         energies = {"total": x.energy[rows], "kinetic": x.kinetic_energy[rows], "potential": x.potential_energy[rows]}
         self.curves = [(self._curve("Energy [J]", energies), list(energies.values()))]
         tau = np.zeros((len(x), 0)) if x.tau is None else x.tau
         for unit, title in (("N m", "Torque [N m]"), ("N", "Force [N]")):
             columns = [] if x.tau is None else [k for k, c in enumerate(x.columns("tau")) if c.unit == unit]
-            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(tau[:, k]))))[:_MOST_CURVES]
+            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(tau[:, k]))))[:_MAX_CURVES]
             torques = {x.columns("tau")[k].name: tau[rows, k] for k in sorted(largest) if np.any(tau[:, k])}
             if torques:
                 self.curves.append((self._curve(title, torques), list(torques.values())))

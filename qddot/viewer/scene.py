@@ -19,8 +19,8 @@ Array = NDArray[Any]
 
 LAYERS = ("frames", "centre of mass", "inertia ellipsoids", "weights", "torques", "external forces")
 _ORIGIN = np.zeros(3)
-_MOST_FACES = 120_000
-_MOST_NOTES, _LONGEST = 30, 500  # characters
+_MAX_SCENE_FACES = 120_000
+_MAX_NOTES, _MAX_NOTE_CHARS = 30, 500  # characters
 _TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (200, 30, 10), (0, 110, 30), (20, 40, 160), (220, 0, 120), (250, 190, 60)
 
 
@@ -66,7 +66,8 @@ class Scene:
         self.notes += [f"mesh {name} cannot be read" for name in dict.fromkeys(found.unread)]
         self.notes += [f"mesh {remark}" for remark in dict.fromkeys(found.remarks)]
         self.notes = [
-            printable(note if len(note) <= _LONGEST else f"{note[:_LONGEST]}…") for note in self.notes[:_MOST_NOTES]
+            printable(note if len(note) <= _MAX_NOTE_CHARS else f"{note[:_MAX_NOTE_CHARS]}…")
+            for note in self.notes[:_MAX_NOTES]
         ]
         with_shape = {s.link for s in found.shapes}
         if not with_shape:
@@ -81,7 +82,10 @@ class Scene:
     def _lighten(self) -> None:
         """Meshes made for manufacture have more faces than a page can draw quickly."""
         cell = self.size / 500.0
-        while sum(len(s.mesh.faces) for s in self.shapes if s.textured is None) > _MOST_FACES and cell < self.size / 100.0:
+        while (
+            sum(len(s.mesh.faces) for s in self.shapes if s.textured is None) > _MAX_SCENE_FACES
+            and cell < self.size / 100.0
+        ):
             kept = (s.mesh if s.textured is not None else simplified(s.mesh, cell) for s in self.shapes)
             self.shapes = [s._replace(mesh=m) for s, m in zip(self.shapes, kept, strict=True)]
             cell *= 1.5
