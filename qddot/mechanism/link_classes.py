@@ -1,4 +1,4 @@
-"""Kinds of links: those whose code is the same but for numbers."""
+"""Classes of links whose code is the same but for numbers: equal joint types and sparsity patterns (0, ±1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Rotation
 
 
 class LinkClass(NamedTuple):
-    """Links of one kind: whether they carry nothing, and whether each is the last of its parent's children."""
+    """Links of one class: whether they are leaves, and whether each is the last of its parent's children."""
 
     links: list[int]
     is_leaf: bool
@@ -22,7 +22,7 @@ class LinkClass(NamedTuple):
 
 
 def classify_links(model: Model, rows: Sequence[int], class_key: Callable[[int], Any]) -> list[LinkClass]:
-    """The kinds of the links in `rows`, each with its links in order; those that are told apart are not of one kind."""
+    """The classes of the links in `rows`, each with its links in order; links of one class have the same `class_key`."""
     last = {model.parent[i]: i for i in rows}  # a loop inward meets it first
     kinds: dict[Any, LinkClass] = {}
     for i in rows:

@@ -29,12 +29,9 @@ from qddot.spatial import Inertia, Product, Transform, constant_transform, trans
 from qddot.spatial.double_double import UNIT, data, placed, rounded, settled, unit
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub
 
-_MAX_SHIFT_RATIO = (
-    3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
-)
-_MAX_SHIFT_LINK_SIZES = (
-    30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
-)
+# Axes nearly parallel have their common normal far away, and large numbers cancel. A frame is moved by at most
+_MAX_SHIFT_RATIO = 3.0  # times the length of a placement
+_MAX_SHIFT_LINK_SIZES = 30.0  # times the link's own size I / h, where that is more: its moment of inertia is rounded
 
 
 def simplified(model: Model) -> Model:
@@ -240,9 +237,8 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
         return 1.0, 0.0, 0.0
     first = next(k for k, axis in enumerate(axes) if axis)
     c, s, normal = _common_normal(axes[first] or Z, settled(places[first].p))
-    far = min(
-        _MAX_SHIFT_RATIO * _size(places[first].p), max(_MAX_SHIFT_RATIO * _size(X.p), _MAX_SHIFT_LINK_SIZES * _own_size(G))
-    )
+    most = max(_MAX_SHIFT_RATIO * _size(X.p), _MAX_SHIFT_LINK_SIZES * _own_size(G))
+    far = min(_MAX_SHIFT_RATIO * _size(places[first].p), most)
     if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > far:
         c, s, normal = 1.0, 0.0, 0.0
     back, along = AxisRotation(2, c, -s), X.R @ Z
