@@ -205,7 +205,7 @@ def test_known_zeros_vanish_from_the_code():
 
     def count(function, p, **needs):
         return len(
-            trace.traced(robot.model, function, "auto", by=derivative_variable.exact(robot.model, p), **needs).nodes()
+            trace.traced(robot.model, function, "auto", by=derivative_variable.resolve(robot.model, p), **needs).nodes()
         )
 
     first, last = robot.joint_names[0], robot.joint_names[-1]
@@ -235,7 +235,7 @@ def test_wrong_use_is_explained():
 
     with pytest.raises(qddot.UnknownNameError, match="no kind of scalar 'x'"):
         call(("x", 1))
-    with pytest.raises(qddot.InputError, match="names 6 freedoms; take one of them, as"):
+    with pytest.raises(qddot.InputError, match="names 6 degrees of freedom; take one of them, as"):
         call(("q", robot.joint_names[0]))
     with pytest.raises(qddot.UnknownNameError, match="no joint 'nose'"):
         call(("q", "nose"))

@@ -38,11 +38,11 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_articulated,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Motions, Vector, apply, without
+from qddot.spatial.joint_blocks import Motions, Vector, apply, eliminate_joint
 
 Chosen = Sequence[int]
 
@@ -102,11 +102,11 @@ def _recursion(
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v)
         Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse(at(model.floor(i), w[i]))
-        if not u[i] and model.is_loose(i):
+        if not u[i] and model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
-            left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
-            Pi[p] = Pi[p] + articulated_seen(T[i], left_over)  # (52)
+            left_over = eliminate_joint(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
+            Pi[p] = Pi[p] + transform_articulated(T[i], left_over)  # (52)
             beta = B[i] + I_A[i] @ eta[i]  # (51)
             beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)
         B[p] = B[p] + Ad_inv_T(T[i], beta)  # (53)

@@ -52,7 +52,7 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_force,
     zero_motion,
 )
@@ -172,7 +172,7 @@ def _inward(
         dU[i] = apply(dI_A[i], S_v) + apply(I_A[i], dS)
         N[i] = S_v.T.on(apply(dI_A[i], S_v)) + dS.T.on(U[i]) + dS.T.on(U[i]).T
         K = U[i].times(Psi[i])
-        if model.is_loose(i) and len(S_v) == 6:
+        if model.is_free_without_rotor(i) and len(S_v) == 6:
             # nothing but the joint's own force passes: Π = 0, and β = UΨτ solves Sᵀβ = τ
             beta = K @ tau_v
             dbeta = K @ (dtau - dS.T @ beta)
@@ -183,8 +183,8 @@ def _inward(
             beta = bias + K @ left
             dbeta = dbias + (dU[i] - _times(K, N[i])) @ (Psi[i] @ left) + K @ dleft
             Pi, dPi = _less(I_A[i], K, U[i], None), _less(dI_A[i], K, dU[i], N[i])
-            I_A[p] = I_A[p] + articulated_seen(T[i], Pi)
-            dI_A[p] = dI_A[p] + articulated_seen(T[i], _less_turned(dPi, Pi, h))  # K17
+            I_A[p] = I_A[p] + transform_articulated(T[i], Pi)
+            dI_A[p] = dI_A[p] + transform_articulated(T[i], _less_turned(dPi, Pi, h))  # K17
         B[p] = B[p] + Ad_inv_T(T[i], beta)
         dB[p] = dB[p] + Ad_inv_T(T[i], dbeta - ad_T(h, beta))
     return out

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import textwrap
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -22,6 +21,7 @@ from qddot.compiler.runtime.c_compiler import Measured, find, measure
 from qddot.dynamics import catalogue
 from qddot.dynamics.choose import Choice, cheapest
 from qddot.errors import FileError, InputError, KernelTooLargeError, message
+from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
 
 MOST_OPERATIONS = 30_000  # GCC 12 takes 18 s for a function of 18,700, 50 s for one of 28,500
@@ -75,19 +75,6 @@ ABOUT: dict[str, About] = {
     "momentum": About("h", "angular momentum about the centre of mass, linear momentum, in the world's axes", "h = A v"),
     "centroidal_momentum_matrix": About("A", "the centroidal momentum matrix", "momentum = A v"),
     "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
-}
-
-# What the coordinates and velocities of a joint are, by kind. The others have one, whose unit `is_angle` tells.
-_COORDINATES = {
-    "cylindrical": ("angle rad, travel m", "rad/s, m/s"),
-    "universal": ("two angles, rad", "rates, rad/s"),
-    "planar": ("x, y m, angle rad", "x, y along the child's axes m/s, rad/s"),
-    "translational": ("x, y, z m", "m/s"),
-    "spherical": ("unit quaternion x, y, z, w", "angular velocity in the child's frame, rad/s"),
-    "spherical_euler": ("three angles, rad", "rates, rad/s"),
-    "spherical_exponential": ("rotation vector, rad", "rates, rad/s"),
-    "free": ("x, y, z m, unit quaternion x, y, z, w", "twist in the child's frame: angular rad/s, linear m/s"),
-    "own": ("the arguments of its function", "rates"),
 }
 
 
@@ -271,7 +258,7 @@ def _head(name: str, facts: Sequence[tuple[str, str]], fma: bool) -> Iterator[st
 
 def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str, str]]:
     own = [i for i, _ in model.outward() if model.mimic[i] is None and model.joint[i].nq]
-    compound = any(model.joint[i].kind in _COORDINATES for i in own)
+    compound = any(model.joint[i].velocity_text for i in own)
 
     def listed(which: int) -> str:
         return ", ".join(f"{model.joint_names[i]} ({_units(model, i)[which]})" for i in own)
@@ -289,10 +276,9 @@ def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str,
 
 
 def _units(model: Model, i: int) -> tuple[str, str]:
-    found = _COORDINATES.get(model.joint[i].kind)
-    if found is not None:
-        return found
-    return ("rad", "rad/s") if model.joint[i].is_angle[0] else ("m", "m/s")
+    joint = model.joint[i]
+    unit = joint.coordinate_units[0]
+    return joint.coordinate_text or unit, joint.velocity_text or f"{unit}/s"
 
 
 def _rows(shape: tuple[int, ...]) -> str:
@@ -354,12 +340,10 @@ def write(exported: CSource, path: str | os.PathLike[str]) -> list[Path]:
             raise InputError(f"{str(file)!r} is the name that the header gets; give the C file one that ends in .c")
         files[header] = exported.header
     for target, text in files.items():
-        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            unfinished.write_text(text, encoding="ascii")
-            os.replace(unfinished, target)
+            with replacing(target) as unfinished:
+                unfinished.write_text(text, encoding="ascii")
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
             problem = f"it cannot be written: {error.strerror or error}"
             raise FileError(message(str(target), "file", problem, "check the folder and its permissions")) from None
     return list(files)
