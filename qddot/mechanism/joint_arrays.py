@@ -78,7 +78,7 @@ class JointMatrix:
     """
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str, a_link: int | None = None) -> None:
-        self._slots, self._nv, self.symbol, self._a_link = slots, nv, symbol, a_link
+        self._slots, self._nv, self.symbol, self.link_only = slots, nv, symbol, a_link
         self._values: dict[tuple[int, int], Scalar] = {}
 
     def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
@@ -96,7 +96,7 @@ class JointMatrix:
 
     def _add(self, j: int, i: int, k: int, values: Vector, turned: bool) -> None:
         a, b = self._slots[j], self._slots[i]
-        c, of_link = (b.v.start + k, b.factor) if self._a_link is None else (self._a_link * (i - 1) + k, None)
+        c, of_link = (b.v.start + k, b.factor) if self.link_only is None else (self.link_only * (i - 1) + k, None)
         factor = (1.0 if a.factor is None else a.factor) * (1.0 if of_link is None else of_link)
         plain = a.factor is None and of_link is None
         for r, x in enumerate(values, a.v.start):
@@ -106,7 +106,7 @@ class JointMatrix:
 
     def stack(self) -> NDArray[Any]:
         n = self._nv
-        columns = n if self._a_link is None else self._a_link * (len(self._slots) - 1)
+        columns = n if self.link_only is None else self.link_only * (len(self._slots) - 1)
         return stack([self._values.get((r, c), 0.0) for r in range(n) for c in range(columns)], (n, columns))
 
 

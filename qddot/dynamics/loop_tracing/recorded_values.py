@@ -130,7 +130,7 @@ class Matrix(JointMatrix):
 
     def stack(self) -> Any:
         graph, links = self._recorder.graph, len(self._slots) - 1
-        columns = self._nv if self._a_link is None else self._a_link * links
+        columns = self._nv if self.link_only is None else self.link_only * links
         all_of_it = np.full((self._nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
         return all_of_it if self._recorder.column_factor is None else parts(all_of_it)
 
