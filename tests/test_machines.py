@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machine_bits import ROLLED
+from mechanisms import built
 from targets import OWN, restricted
 from test_kernels import assert_two_ulp, compiled, hard_angles
 
@@ -38,7 +39,6 @@ from qddot.compiler.ir.program import straight_line
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets import host as target
 from qddot.compiler.targets.host import LEVELS, X86, Target, host, native
-from qddot.dynamics import pipeline
 
 TESTS = Path(__file__).parent
 BITS = TESTS / "machine_bits.py"
@@ -208,7 +208,7 @@ def reference(fma, name, options):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QDDOT_TARGET_CPU")
         patch.setattr(target, "native", lambda: dataclasses.replace(native(), fma=fma))
-        return pipeline.build(model, name, **{**options, "lanes": 1})
+        return built(model, name, **{**options, "lanes": 1})
 
 
 def test_sine_and_cosine_of_every_processor(level):

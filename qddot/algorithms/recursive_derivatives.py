@@ -103,7 +103,7 @@ def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: An
 
 
 def forward_dynamics_derivative(model: Model, q: Any, v: Any, tau: Any, change: Change, f_ext: Any = None) -> NDArray[Any]:
-    """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no freedom prescribed, as Table 3 is Table 4."""
+    """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no degree of freedom prescribed, as Table 3 is Table 4."""
     return hybrid_dynamics_derivative(model, q, v, np.zeros(model.nv), tau, change, f_ext, prescribed=())[..., 0, :]
 
 
@@ -112,7 +112,7 @@ def hybrid_dynamics_derivative(
 ) -> NDArray[Any]:
     """∂q̈/∂p and ∂τ/∂p, complete: two rows.   Kim Table 7 (K13-K18), the backward loop in `_inward`.
 
-    Single freedoms of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
+    Single degrees of freedom of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
     """
     u, w = kinds_of_freedoms(model, prescribed)
     change = _of_what_is_given(change, u, w)
@@ -133,7 +133,7 @@ def hybrid_dynamics_derivative(
         B[i] = -1.0 * ad_T(V[i], I @ V[i]) - F_ext[i]
         dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i])) - change.F_ext[i]
     found = _inward(model, T, S, (eta, deta), (B, dB), model.velocities(force), change, w)
-    return _outward(model, T, S, (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
+    return _outward(model, (T, S), (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
 
 
 class _Articulated(NamedTuple):
@@ -192,8 +192,7 @@ def _inward(
 
 def _outward(
     model: Model,
-    T: list[Transform],
-    S: list[Motions],
+    joints: tuple[list[Transform], list[Motions]],
     etas: tuple[PerLink, PerLink],
     biases: tuple[PerLink, PerLink],
     found: _Articulated,
@@ -201,8 +200,8 @@ def _outward(
     change: Change,
     kinds: tuple[list[list[int]], list[list[int]]],
 ) -> NDArray[Any]:
-    """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed freedoms."""
-    (eta, deta), (B, dB), (u, w) = etas, biases, kinds
+    """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed degrees of freedom."""
+    (T, S), (eta, deta), (B, dB), (u, w) = joints, etas, biases, kinds
     I_A, U, Psi, dI_A, dU, N = found
     da, dtau, (Vdot, dVdot) = model.joint_vector("dqdd"), model.joint_vector("dtau"), model.per_link("Vdot", "dVdot")
     Vdot[0], dVdot[0] = model.base_acceleration, change.base
@@ -283,7 +282,7 @@ def hybrid_dynamics_derivatives(
 
 
 def _all_columns(model: Model, kinds: Sequence[Any], slope: Any) -> NDArray[Any]:
-    """A matrix for each kind of p, a column for each freedom."""
+    """A matrix for each kind of p, a column for each degree of freedom."""
     matrices = [model.by_columns(lambda e, kind=kind: slope(kind(e))) for kind in kinds]  # type: ignore[misc]
     return np.stack(np.broadcast_arrays(*matrices), axis=-3)
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 
 from qddot.cli.robot_file import finding_lines, load_robot, massless_lines, robot_arguments
-from qddot.dynamics.identities import Identity, identities
 from qddot.errors import printable
+from qddot.robot.identities import Identity, identities
 
 HELP = "Lists everything doubtful in a robot's file, then tests the identities of dynamics on it."
 

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
-from qddot import __version__
 from qddot.cli import bench, cache, check, compare, count, demo, export, info, view
 from qddot.errors import QddotError, QddotWarning
+from qddot.version import __version__
 
 
 class Command(Protocol):

@@ -45,4 +45,4 @@ def massless_lines(robot: Robot) -> Iterator[str]:
     """Lines that say why there is no forward dynamics, if there is none."""
     if robot.massless_joints:
         yield ""
-        yield f"warning: forward dynamics is not defined: {robot._no_mass()}"
+        yield f"warning: forward dynamics is not defined: {robot.engine.solvability.error()}"

@@ -57,14 +57,14 @@ class JointVector:
     """A vector over the degrees of freedom, written joint by joint: what shares a coordinate is added."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
-        self._slots, self._symbol = slots, symbol
+        self._slots, self.symbol = slots, symbol
         self._values: list[Scalar] = [0.0] * nv
 
     def __setitem__(self, i: int, value: Vector) -> None:
         slot = self._slots[i]
         for k, x in zip(range(slot.v.start, slot.v.stop), value, strict=True):
             self._values[k] = _plus(self._values[k], x if slot.factor is None else slot.factor * x)
-        mark(value, self._symbol, i)
+        mark(value, self.symbol, i)
 
     def stack(self) -> NDArray[Any]:
         return stack(self._values)
@@ -78,7 +78,7 @@ class JointMatrix:
     """
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str, a_link: int | None = None) -> None:
-        self._slots, self._nv, self._symbol, self._a_link = slots, nv, symbol, a_link
+        self._slots, self._nv, self.symbol, self._a_link = slots, nv, symbol, a_link
         self._values: dict[tuple[int, int], Scalar] = {}
 
     def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
@@ -102,7 +102,7 @@ class JointMatrix:
         for r, x in enumerate(values, a.v.start):
             place = (c, r) if turned else (r, c)
             self._values[place] = _plus(self._values.get(place, 0.0), x if plain else factor * x)
-        mark(values, self._symbol, j)
+        mark(values, self.symbol, j)
 
     def stack(self) -> NDArray[Any]:
         n = self._nv
@@ -124,7 +124,7 @@ class JointColumns:
     """Six rows by the degrees of freedom: Jacobians and momentum matrices, written joint by joint."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
-        self._slots, self._symbol = slots, symbol
+        self._slots, self.symbol = slots, symbol
         self._columns: list[tuple[Scalar, ...]] = [(0.0,) * 6] * nv
 
     def __setitem__(self, i: int, columns: Motions | Sequence[Any]) -> None:
@@ -132,7 +132,7 @@ class JointColumns:
         for k, column in enumerate(columns, slot.v.start):
             own = column if slot.factor is None else slot.factor * column
             self._columns[k] = tuple(_plus(x, y) for x, y in zip(self._columns[k], own.components, strict=True))
-        mark(tuple(columns), self._symbol, i)
+        mark(tuple(columns), self.symbol, i)
 
     def stack(self) -> NDArray[Any]:
         n = len(self._columns)
@@ -144,11 +144,11 @@ class PerLink(list[Any]):
 
     def __init__(self, count: int, symbol: str) -> None:
         super().__init__([None] * count)
-        self._symbol = symbol
+        self.symbol = symbol
 
     def __setitem__(self, i: Any, value: Any) -> None:
         super().__setitem__(i, value)
-        mark(value, self._symbol, i)
+        mark(value, self.symbol, i)
 
 
 class Total:
