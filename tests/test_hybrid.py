@@ -83,7 +83,7 @@ def kite():
 )
 def test_single_freedoms_of_a_joint(kite, prescribed):
     s, tau = State(kite), np.linspace(-1, 1, kite.nv)
-    chosen = kite.model.freedoms(prescribed)
+    chosen = kite.model.dof_indices(prescribed)
     a, force = kite.hybrid_dynamics(s.q, s.v, s.a, tau, prescribed=prescribed)
     expected = by_partition(kite, s.q, s.v, s.a, tau, chosen)
     close(a, expected[0], AGREEMENT)

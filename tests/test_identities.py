@@ -94,7 +94,7 @@ def test_formulations_agree(robot):
 
 def test_the_factors_have_the_zeros_of_the_tree():
     model = qddot.load("quadruped").model
-    above = sparse_factors.freedoms_above(model)
+    above = sparse_factors.dof_above(model)
     M = qddot.Robot(model, compiled=False).mass_matrix(qddot.load("quadruped").random_state(0)[0])
     L, reciprocal = sparse_factors.factors(Matrix(Vector(row) for row in M.tolist()), above)
     dense = np.eye(18)

@@ -569,7 +569,7 @@ def test_inverse_dynamics_of_the_fivebar(drives):
     robot = linkages.fivebar_weld().robot()
     q, v, a = motion(robot)
     names = {2: ["left_shoulder", "right_shoulder"], 3: ["left_shoulder", "left_elbow", "right_shoulder"], 5: FIVE}[drives]
-    active = list(robot.model.freedoms(names))
+    active = list(robot.model.dof_indices(names))
     tau_p = 0.3 * np.arange(1.0, 6.0)
     weights = np.array([1.0, 4.0, 0.5, 2.0, 3.0])
     choices = [{}, {"choice": "constraint_force"}, {"weights": weights}]

@@ -121,7 +121,7 @@ class Matrix(JointMatrix):
         if recorder.link != j or not recorder.loops[-1].climbs:
             raise NotRollableError(f"it writes {self.symbol!r} of a link that has not its turn")
         if recorder.column_factor is not None:
-            own = self._slots[j].factor
+            own = self.slots[j].factor
             factor = recorder.column_factor[j] * (1.0 if own is None else own)
             values = [factor * x for x in values]
         nodes = [recorder.graph.node_of(x) for x in values]
@@ -129,9 +129,9 @@ class Matrix(JointMatrix):
         mark(values, self.symbol, j)
 
     def stack(self) -> Any:
-        graph, links = self._recorder.graph, len(self._slots) - 1
-        columns = self._nv if self.link_only is None else self.link_only * links
-        all_of_it = np.full((self._nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
+        graph, links = self._recorder.graph, len(self.slots) - 1
+        columns = self.nv if self.columns_per_link is None else self.columns_per_link * links
+        all_of_it = np.full((self.nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
         return all_of_it if self._recorder.column_factor is None else parts(all_of_it)
 
 
