@@ -20,7 +20,7 @@ from qddot.compiler.codegen.llvm.transpose import (
     streamed_rows_function,
     transpose_function,
 )
-from qddot.compiler.targets.host import ARM, X86
+from qddot.compiler.targets.target import ARM, X86
 
 STACK = 65536  # bytes of scratch memory that may lie on the stack; more is taken from the heap for the time of a call
 

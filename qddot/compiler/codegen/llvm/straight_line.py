@@ -23,7 +23,7 @@ from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.ir.ops import LEAVES
 from qddot.compiler.ir.packed_output import SHORT
 from qddot.compiler.ir.program import Program
-from qddot.compiler.targets.host import Target
+from qddot.compiler.targets.target import Target
 
 CHUNK = 350  # operations of one function: more are slower to compile and to run (docs/decisions/0005)
 BUSY = 2  # operations for each number of a result above which there is time to wait for its memory meanwhile
