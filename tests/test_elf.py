@@ -14,7 +14,8 @@ import pytest
 
 import qddot
 from qddot.compiler.runtime import loader
-from qddot.compiler.targets.host import X86, architecture
+from qddot.compiler.targets.host import architecture
+from qddot.compiler.targets.target import X86
 from qddot.errors import ObjectError, QddotError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or architecture() != X86, reason="other systems take LLVM's loader")

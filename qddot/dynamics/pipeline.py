@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from qddot.compiler.ir.packed_output import Layout, layout_of, with_layout
 from qddot.compiler.runtime import llvm_compile, stored
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info, Kernel, Shape
 from qddot.compiler.targets.host import host
 from qddot.dynamics.catalogue import cheapest, cheapest_rolled, explain, explain_rolled, input_shapes, lookup
@@ -78,7 +79,7 @@ def build(
     names = (*function.inputs, *free)
     told = explain_rolled if facts["form"] == "rolled" else explain
     shape = output if layout is None else (layout.size,)
-    return Kernel(code, names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
+    return kernel_from_code(code, names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
 
 
 def _compile(
@@ -93,7 +94,7 @@ def _compile(
     output: Shape,
     packed: bool,
 ) -> tuple[dict[str, Any], bytes]:
-    from qddot.compiler.codegen.llvm import straight_line
+    from qddot.compiler.codegen.abi import gufunc
     from qddot.compiler.ir.program import Program
     from qddot.compiler.ir.schedule import best_order, side_by_side
 
@@ -111,7 +112,7 @@ def _compile(
     target = host()
     width = target.lanes(dtype) if lanes is None else lanes
     with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        text = straight_line.render(program, inputs, [output], width, dtype, target, len(needs.get("free", ())))
+        text = gufunc.render(program, inputs, [output], width, dtype, target, len(needs.get("free", ())))
         data = llvm_compile.compile_object(text, target)
     return {**facts, "lanes": width, "fused": target.fma}, data
 

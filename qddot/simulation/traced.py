@@ -16,6 +16,7 @@ import numpy as np
 
 from qddot.compiler.runtime import llvm_compile, stored
 from qddot.compiler.runtime.forks import guarded_lock
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info, Kernel, Shape
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets.host import host
@@ -23,9 +24,9 @@ from qddot.dynamics.pipeline import MOST_INSTRUCTIONS, _Notice, _source
 from qddot.errors import KernelTooLargeError
 
 if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
-    from qddot.compiler.codegen.abi.time_stepping import Layout, Step
     from qddot.compiler.ir.expr import Graph
     from qddot.compiler.ir.program import Program
+    from qddot.compiler.ir.step_program import Layout, Step
 
 Run = Callable[..., Any]
 
@@ -108,10 +109,10 @@ class Calls:
 
 def step_of(what: str, run: Run, sizes: Sequence[int], system: Callable[..., Any]) -> Step:
     """A step whose calls are functions of their own: run(calls, state, clock, held, *parameters) gives the next state."""
-    from qddot.compiler.codegen.abi.time_stepping import Call, Step
     from qddot.compiler.ir.expr import trace
     from qddot.compiler.ir.fuse import fused
     from qddot.compiler.ir.program import straight_line
+    from qddot.compiler.ir.step_program import Call, Step
 
     made: list[Calls] = []
 
@@ -139,7 +140,7 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
         count = sum(len(p.nodes()) for p in step.programs())
         with _Notice(f"qddot: compiling {what} ({count:,} operations) …", count):
             target = host()
-            text, layout = time_stepping.render(step, layout, target.fma)
+            text, layout = time_stepping.render(step, layout, target)
             data = llvm_compile.compile_object(text, target)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
     return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
@@ -147,7 +148,7 @@ def loop_of(what: str, step: Step, layout: Layout) -> TimeLoop:
 
 def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
     """A kernel with batches, as those of a robot's functions."""
-    from qddot.compiler.codegen.llvm import straight_line as llvm
+    from qddot.compiler.codegen.abi import gufunc as llvm
 
     begin = time.perf_counter()
     program = program_of(what, run, [prod(s) for s in inputs])
@@ -163,7 +164,7 @@ def kernel_of(what: str, run: Run, names: Sequence[str], inputs: Sequence[Shape]
         found = stored.store(key, {}, llvm_compile.compile_object(text, target), {})
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
     info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
-    kernel = Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
+    kernel = kernel_from_code(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations")
     return _kernels.keep(key, kernel)
 
 

@@ -19,8 +19,8 @@ from qddot.errors import InputError
 if TYPE_CHECKING:  # a kernel from the cache is not traced
     from qddot.compiler.ir.program import Program
 
-SHORT = 32  # numbers of a result up to which it is written at once
-WHOLE = 8  # a longer packed result has a multiple of so many numbers: its rows begin in the same places of memory's lines
+SHORT_RESULT_MAX_NUMBERS = 32  # a longer result shares columns and is written tile by tile
+ROW_PADDING_NUMBERS = 8  # a longer packed result is padded to a multiple: all rows have the same cache-line alignment
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,11 @@ def layout_of(program: Program, shape: tuple[int, ...]) -> Layout:
     varying = dict.fromkeys(n for n, c in zip(program.outputs, fixed, strict=True) if not c)
     place = {n: k for k, n in enumerate(sorted(varying, key=computed))}
     constants = [graph.args[n][0] if c else 0.0 for n, c in zip(program.outputs, fixed, strict=True)]
-    size = len(place) if len(place) <= SHORT else -(-len(place) // WHOLE) * WHOLE
+    size = (
+        len(place)
+        if len(place) <= SHORT_RESULT_MAX_NUMBERS
+        else -(-len(place) // ROW_PADDING_NUMBERS) * ROW_PADDING_NUMBERS
+    )
     return Layout.from_json([shape, [place.get(n, -1) for n in program.outputs], constants, size])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import pack
-from typing import Any
 
+from qddot.compiler.codegen.llvm.core import Core
+from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.output_columns import OutputColumns
 from qddot.compiler.ir.loop_program import Climb, Columns, Place, Rolled, Segment, Step, Sweep
 from qddot.compiler.ir.ops import LEAVES
 
@@ -37,17 +39,26 @@ def _bytes(name: str, content: bytes) -> str:
     return f'@{name} = internal constant [{len(content)} x i8] c"{text}", align 64\n'
 
 
-def functions(core: Any, rolled: Rolled) -> list[str]:
-    """The segments, and `core(in, out, work, env)` for one block of lanes."""
+def loop_program_core(rolled: Rolled, emitter: Emitter, prefetch_lines: Sequence[int] = ()) -> Core:
+    """`@core{lanes}(in, out, work, env)` and the segments that it calls.
+
+    It prefetches nothing, but is called like a core that does.
+    """
+    wide = [i for i, n in enumerate(prefetch_lines) if n]
+    functions = (*_segments(emitter, rolled), _driver(emitter, rolled, wide))
+    return Core(emitter, functions, sum(rolled.memory()), OutputColumns(rolled.n_outputs))
+
+
+def _segments(emitter: Emitter, rolled: Rolled) -> list[str]:
     text = []
     for s, step in _labelled(rolled.steps):
         if isinstance(step, Columns):
             continue
         for k, segment in enumerate((step,) if isinstance(step, Segment) else step.segments):
-            text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
+            text.append(_segment(emitter, rolled, f"segment{emitter.lanes}_{s}_{k}", segment))
         for k, segment in enumerate(step.starts if isinstance(step, Climb) else ()):
-            text.append(_segment(core, rolled, f"start{core.lanes}_{s}_{k}", segment))
-    return [*text, _driver(core, rolled)]
+            text.append(_segment(emitter, rolled, f"start{emitter.lanes}_{s}_{k}", segment))
+    return text
 
 
 def _labelled(steps: tuple[Step, ...], before: str = "") -> Iterator[tuple[str, Step]]:
@@ -58,8 +69,8 @@ def _labelled(steps: tuple[Step, ...], before: str = "") -> Iterator[tuple[str, 
             yield from _labelled(step.steps, f"{before}{k}_")
 
 
-def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
-    program, V = segment.program, core.V
+def _segment(emitter: Emitter, rolled: Rolled, name: str, segment: Segment) -> str:
+    program, V = segment.program, emitter.V
     graph = program.graph
     lines: list[str] = []
     names: dict[int, str] = {}
@@ -91,37 +102,37 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
         elif place.where == "unit":  # which of the row's own numbers is 1
             lines.append(f"  {name} = sub i64 %column, {name}.i")
         else:
-            kind, source = {"constant": (core.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
+            kind, source = {"constant": (emitter.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
             lines.append(f"  {name}.c = mul i64 %column, {place.pitch}")
             lines.append(f"  {name}.o = add i64 {name}.i, {name}.c")
             lines.append(f"  {name} = getelementptr {kind}, ptr {source}, i64 {name}.o")
         return name
 
     def pointer(place: Place, label: str) -> str:
-        kind = core.T if place.where == "constant" else V
+        kind = emitter.T if place.where == "constant" else V
         begin = base(place)
         lines.append(f"  %{label}.p = getelementptr {kind}, ptr {begin}, i64 {place.number}")
         return f"%{label}.p"
 
     def value(n: int) -> str:
         if graph.ops[n] == "const":
-            return str(core.const(graph.args[n][0]))
+            return emitter.const(graph.args[n][0])
         if n not in names:  # an input of the segment
             place = segment.sources[graph.args[n][0]]
             names[n] = f"%i{n}"
             if place.where == "unit":
                 lines.append(f"  %i{n}.is = icmp eq i64 {base(place)}, {place.number}")
-                lines.append(f"  %i{n} = select i1 %i{n}.is, {V} {core.const(1.0)}, {V} {core.const(0.0)}")
+                lines.append(f"  %i{n} = select i1 %i{n}.is, {V} {emitter.const(1.0)}, {V} {emitter.const(0.0)}")
                 return names[n]
             where = pointer(place, f"i{n}")
             if place.where != "constant":
-                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}")
-            elif core.lanes == 1:
-                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}, !invariant.load !1")
+                lines.append(f"  %i{n} = load {V}, ptr {where}, align {emitter.align}")
+            elif emitter.lanes == 1:
+                lines.append(f"  %i{n} = load {V}, ptr {where}, align {emitter.align}, !invariant.load !1")
             else:
-                lines.append(f"  %i{n}.1 = load {core.T}, ptr {where}, !invariant.load !1")
-                lines.append(f"  %i{n}.v = insertelement {V} poison, {core.T} %i{n}.1, i32 0")
-                mask = f"<{core.lanes} x i32> zeroinitializer"
+                lines.append(f"  %i{n}.1 = load {emitter.T}, ptr {where}, !invariant.load !1")
+                lines.append(f"  %i{n}.v = insertelement {V} poison, {emitter.T} %i{n}.1, i32 0")
+                mask = f"<{emitter.lanes} x i32> zeroinitializer"
                 lines.append(f"  %i{n} = shufflevector {V} %i{n}.v, {V} poison, {mask}")
         return names[n]
 
@@ -130,31 +141,32 @@ def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
         if op in ("sin", "cos"):
             angle = args[0]
             if angle not in pairs:
-                pairs[angle] = core.inline_sincos(lines, value(angle), angle)
-            lines.append(f"  %v{n} = extractvalue {{ {V}, {V} }} {pairs[angle]}, {int(op == 'cos')}")
+                operand, pairs[angle] = value(angle), f"sc{angle}"
+                lines.append(emitter.sincos(pairs[angle], operand))
+            lines.append(emitter.of_pair(f"v{n}", pairs[angle], op))
         else:
             arguments = [value(x) for x in args]
-            lines += core.operation(n, op, arguments)
+            lines += emitter.operation(n, op, arguments)
         names[n] = f"%v{n}"
     for j, (n, place) in enumerate(zip(program.outputs, segment.targets, strict=True)):
         number = value(n) if graph.ops[n] in LEAVES else names[n]
         where = pointer(place, f"o{j}")
         if rolled.adds and place.where == "output":
-            lines.append(f"  %o{j}.b = load {V}, ptr {where}, align {core.align}")
+            lines.append(f"  %o{j}.b = load {V}, ptr {where}, align {emitter.align}")
             lines.append(f"  %o{j} = fadd {V} %o{j}.b, {number}")
             number = f"%o{j}"
-        lines.append(f"  store {V} {number}, ptr {where}, align {core.align}")
+        lines.append(f"  store {V} {number}, ptr {where}, align {emitter.align}")
     body = "\n".join(lines)
     pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, i64 %column, ptr %env"
     return f"define internal void @{name}({pointers}) {{\n{body}\n  ret void\n}}\n"
 
 
-def _driver(core: Any, rolled: Rolled) -> str:
-    L = core.lanes
-    lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
+def _driver(emitter: Emitter, rolled: Rolled, wide: Sequence[int]) -> str:
+    L = emitter.lanes
+    lines = ["entry:", *(_clear(emitter, rolled.n_outputs) if rolled.clears else ())]
     lines += _steps(rolled, L, rolled.steps)
-    ahead = "".join(f", ptr %ahead{i}" for i in core.asked)
-    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{ahead}"
+    unused = "".join(f", ptr %next_block{i}" for i in wide)
+    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{unused}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
@@ -272,14 +284,14 @@ def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
     ]
 
 
-def _clear(core: Any, count: int) -> list[str]:
+def _clear(emitter: Emitter, count: int) -> list[str]:
     """Zeros in all of the outputs."""
     return [
         "  br label %clear",
         "clear:",
         "  %z = phi i64 [ 0, %entry ], [ %z1, %clear ]",
-        f"  %z.p = getelementptr {core.V}, ptr %out, i64 %z",
-        f"  store {core.V} {core.const(0.0)}, ptr %z.p, align {core.align}",
+        f"  %z.p = getelementptr {emitter.V}, ptr %out, i64 %z",
+        f"  store {emitter.V} {emitter.const(0.0)}, ptr %z.p, align {emitter.align}",
         "  %z1 = add i64 %z, 1",
         f"  %z.more = icmp ult i64 %z1, {count}",
         "  br i1 %z.more, label %clear, label %cleared",

@@ -47,6 +47,11 @@ def integers(x: int, lanes: int) -> str:
     return str(x) if lanes == 1 else f"splat (i64 {x})"
 
 
+def function(T: str, lanes: int) -> str:
+    """The name of the function that gives sine and cosine of so many numbers."""
+    return f"sincos{lanes}" if T == "double" else f"sincos_single{lanes}"
+
+
 def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: bool) -> list[str]:
     """Lines for out = a·b + c on values of type V: rounded once, or, where there is no such instruction, twice.
 

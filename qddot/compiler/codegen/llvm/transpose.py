@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-Shape = tuple[int, ...]
+from qddot.compiler.codegen.llvm.prefetch import ROW_PREFETCH_BYTES
 
-AHEAD = 128  # bytes of a long row that are asked for before they are written
+Shape = tuple[int, ...]
 
 
 def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:
@@ -27,16 +27,21 @@ def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[st
     return lines
 
 
+def has_transposes(lanes: int, T: str) -> bool:
+    """Whether blocks of so many lanes are transposed in registers."""
+    return lanes == 8 and T == "double"
+
+
 def copy_function(
-    name: str, shape: Shape, T: str, into_rows: bool, places: list[int] | None = None, plain: bool = False
+    name: str, shape: Shape, T: str, into_rows: bool, columns: Sequence[int] | None = None, plain: bool = False
 ) -> str:
     """Moves one state between an array and a column of lanes; `%pitch` bytes lie between the entries of the column.
 
     The array may have any strides; with `plain` its entries lie side by side, and strides are not asked for.
     """
     table, place = "", "  %place = add i64 %k, 0"
-    if places is not None:
-        table = _table(name, [[k] for k in places])
+    if columns is not None:
+        table = _table(name, [[k] for k in columns])
         place = f"""  %place.p = getelementptr i32, ptr @{name}.table, i64 %k
   %place.i = load i32, ptr %place.p
   %place = zext i32 %place.i to i64"""
@@ -103,7 +108,7 @@ def _table(name: str, rows: list[list[int]]) -> str:
     return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
 
 
-def shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
+def shared_rows_function(name: str, places: Sequence[int], zero: int | None) -> str:
     """Columns of eight lanes into eight contiguous rows, by a table of columns: results may share them.
 
     The last tile begins where it is full, and writes some numbers a second time. Rows this long are not in the first cache:
@@ -121,7 +126,7 @@ def shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
         lines += [f"  %y{k} = load i32, ptr %x{k}.p", f"  %x{k} = zext i32 %y{k} to i64"]
     for r in range(8):
         lines.append(f"  %at{r} = getelementptr double, ptr %row{r}, i64 %x0")
-        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {AHEAD}")
+        lines.append(f"  %ahead{r} = getelementptr i8, ptr %at{r}, i64 {ROW_PREFETCH_BYTES}")
         lines.append(f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 1, i32 3, i32 1)")
     lines += ["  %zero = icmp ne i64 %x5, 0", "  br i1 %zero, label %nothing, label %full", "full:"]
     _tile_to_rows(lines, "f", "%x0", 4, [f"%x{k + 1}" for k in range(4)])
@@ -143,7 +148,7 @@ def shared_rows_function(name: str, places: list[int], zero: int | None) -> str:
 COUNT = ", ".join(f"i64 {k}" for k in range(8))
 
 
-def streamed_rows_function(name: str, places: list[int], zero: int | None) -> str:
+def streamed_rows_function(name: str, places: Sequence[int], zero: int | None) -> str:
     """As the function before, but past the caches, which takes whole lines of memory; rows follow each other.
 
     Eight columns at a time become eight numbers of eight rows. A row begins anywhere in a line, so that a line is put
@@ -193,7 +198,7 @@ def streamed_rows_function(name: str, places: list[int], zero: int | None) -> st
     return f"{_table(name, table)}{head} {{\n{body}\n  ret void\n}}\n"
 
 
-def _ends_of_rows(lines: list[str], places: list[int], tiles: int, rest: int) -> None:
+def _ends_of_rows(lines: list[str], places: Sequence[int], tiles: int, rest: int) -> None:
     """The lines that have the ends of rows, one or two a row.
 
     What follows the numbers of the last tile, %new, is what is left of the row, and the next row from its beginning.
