@@ -7,6 +7,7 @@ _V8_2 = ("ASIMD", "ASIMDHP", "ASIMDDP")
 AARCH64 = Architecture(
     name="arm64",
     triple="aarch64-unknown-linux-gnu",
+    baseline="ASIMD",
     processors={
         "generic": Processor(128, True, ("ASIMD",)),
         "cortex-a53": Processor(128, True, ("ASIMD",)),

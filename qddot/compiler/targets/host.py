@@ -13,14 +13,14 @@ import platform
 import struct
 import sys
 
-from qddot.compiler.targets.target import ARCHITECTURES, ARM, HOST, X86, Target
+from qddot.compiler.targets.target import ARCHITECTURES, HOST, X86, Target
 from qddot.compiler.targets.target import has_feature as _has
 from qddot.errors import InputError
 
 
 def architecture() -> str:
     """X86, ARM, or the system's name: that of this process, which may be translated on another one."""
-    return X86 if _has("SSE2") else ARM if _has("ASIMD") else platform.machine()
+    return next((name for name, facts in ARCHITECTURES.items() if _has(facts.baseline)), platform.machine())
 
 
 def host() -> Target:

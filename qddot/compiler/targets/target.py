@@ -40,7 +40,10 @@ class Target:
     @property
     def architecture(self) -> Architecture:
         """Facts about the instruction set; one without a row in the registry has none of its own."""
-        return ARCHITECTURES.get(self.arch) or Architecture(self.arch, "")
+        facts = ARCHITECTURES.get(self.arch)
+        if facts is None:
+            return Architecture(self.arch, "")
+        return facts if has_feature(facts.baseline) else facts.without_inline_assembly()
 
     @property
     def avx512(self) -> bool:

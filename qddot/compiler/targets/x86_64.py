@@ -18,6 +18,7 @@ LEVELS = {
 X86_64 = Architecture(
     name="x86-64",
     triple="x86_64-unknown-linux-gnu",
+    baseline="SSE2",
     processors={
         **LEVELS,
         "nehalem": Processor(128, False, _V2),

@@ -67,9 +67,9 @@ def render(
     text += [line for core in cores for line in core.functions]
     work = max(core.emitter.lanes * core.scratch for core in cores)
     arguments, result = operands(inputs, output, T)
-    plan = output_plan(result, lanes, cores[0].outputs, streams)
+    plan = output_plan(result, cores[0].emitter, cores[0].outputs, streams)
     intense = isinstance(program, Program) and len(program.body) > OUTPUT_PREFETCH_MIN_OPS_PER_NUMBER * prod(output)
-    loop = BatchLoop(arguments, result, lanes, T, target, work, plan, tuple(rows), scalar, intense)
+    loop = BatchLoop(arguments, result, cores[0].emitter, work, plan, tuple(rows), scalar, intense)
     text.append(loop.text())
     if scalar and fastcall.has_call(inputs, output, work, number_bytes(T)):
         text.append(fastcall.render(inputs, output, work, T))
@@ -89,14 +89,22 @@ class BatchLoop:
 
     inputs: list[Operand]
     output: Operand
-    lanes: int
-    T: str
-    target: Target
+    emitter: Emitter
     work: int  # numbers of scratch memory of the cores
     plan: OutputPlan
     row_inputs: tuple[int, ...]  # that are not transposed where their rows follow each other in memory
     scalar: bool  # whether there is a scalar core; otherwise the rest of a batch is padded to a block by its last state
     prefetches_output: bool  # whether computing one state takes long enough to prefetch its result
+
+    @property
+    def lanes(self) -> int:
+        """States of a block."""
+        return self.emitter.lanes
+
+    @property
+    def T(self) -> str:
+        """The type of a number."""
+        return self.emitter.T
 
     @property
     def _contiguous(self) -> str:
@@ -112,8 +120,8 @@ class BatchLoop:
         text: list[str] = []
         for x in self.inputs:
             text.append(copy_function(f"read{x.number}", x.shape, self.T, into_rows=False))
-            if has_transposes(self.lanes, self.T):
-                text.append(transpose_function(f"columns{x.number}", x.size, into_rows=False))
+            if has_transposes(self.lanes):
+                text.append(transpose_function(f"columns{x.number}", x.size, False, self.emitter))
         text += self.plan.functions(self.scalar)
         if not self.scalar:
             names = [(f"read_plain{x.number}", x.shape) for x in self.inputs]
@@ -121,7 +129,7 @@ class BatchLoop:
         return [*text, copy_contiguous_function(self.T), prefetch_function("columns", 0), prefetch_function("rows", 1)]
 
     def _loop(self) -> str:
-        size, facts = number_bytes(self.T), self.target.architecture
+        size, facts = number_bytes(self.T), self.emitter.target.architecture
         sizes = {
             "in": sum(x.size for x in self.inputs) * self.lanes * size,
             "out": max(self.output.size, self.plan.columns.count * self.lanes) * size,
@@ -199,7 +207,7 @@ class BatchLoop:
 
     def _transposed_inputs(self) -> list[str]:
         """The inputs of a block whose rows are contiguous, unless they are in their columns already or stay in rows."""
-        if not has_transposes(self.lanes, self.T):
+        if not has_transposes(self.lanes):
             return []
         lines: list[str] = []
         for x, interleaved in zip(self.inputs, self._prefetch_lines, strict=True):

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qddot.compiler.codegen.abi.operands import Operand, each_lane, move_block
-from qddot.compiler.codegen.llvm.emitter import number_bytes
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.output_columns import OutputColumns
 from qddot.compiler.codegen.llvm.prefetch import WHOLE_OUTPUT_MAX_NUMBERS
 from qddot.compiler.codegen.llvm.streamed_output import BEGIN_ROWS, CONTEXT_BYTES, END_ROWS, Ring
+from qddot.compiler.codegen.llvm.streamed_rows import streamed_rows_function
 from qddot.compiler.codegen.llvm.transpose import (
     copy_function,
     has_transposes,
     shared_rows_function,
-    streamed_rows_function,
     transpose_function,
 )
 
@@ -34,11 +34,16 @@ class Whole:
     """A column for each number."""
 
     operand: Operand
-    lanes: int
+    emitter: Emitter
     columns: OutputColumns
 
     context: ClassVar[tuple[str, ...]] = ()  # lines that allocate what the core needs for writing
     arguments: ClassVar[str] = ""  # of the core, for that
+
+    @property
+    def lanes(self) -> int:
+        """States of a block."""
+        return self.emitter.lanes
 
     @property
     def row_bytes(self) -> int:
@@ -48,7 +53,7 @@ class Whole:
     @property
     def transposes(self) -> bool:
         """Whether blocks are transposed in registers."""
-        return has_transposes(self.lanes, self.operand.T)
+        return has_transposes(self.lanes)
 
     def functions(self, scalar: bool) -> list[str]:
         """What `write` and the others call; without a scalar core the last block is written by a function too."""
@@ -56,7 +61,7 @@ class Whole:
         return text if scalar else [*text, *self._plain_functions()]
 
     def _block_functions(self) -> list[str]:
-        return [transpose_function("rows0", self.operand.size, into_rows=True)] if self.transposes else []
+        return [transpose_function("rows0", self.operand.size, True, self.emitter)] if self.transposes else []
 
     def _plain_functions(self) -> list[str]:
         shape, T = self.operand.shape, self.operand.T
@@ -122,7 +127,7 @@ class SharedColumns(Whole):
     def _block_functions(self) -> list[str]:
         shape, T = self.operand.shape, self.operand.T
         text = [copy_function("write_lanes0", shape, T, into_rows=True, columns=self.shared)]
-        return [*text, shared_rows_function("rows0", self.shared, self.columns.zero)] if self.transposes else text
+        return [*text, shared_rows_function("rows0", self.columns, self.emitter)] if self.transposes else text
 
     def _lane(self, state: tuple[str, str], plain: bool = False) -> list[str]:
         shared = "_lanes" if self.columns.count < self.operand.size else ""
@@ -241,10 +246,10 @@ class Tiled(_Streams, Whole):
 OutputPlan = Whole
 
 
-def output_plan(operand: Operand, lanes: int, columns: OutputColumns, streams: bool) -> OutputPlan:
+def output_plan(operand: Operand, emitter: Emitter, columns: OutputColumns, streams: bool) -> OutputPlan:
     """The plan for the columns of a core; `streams`: whether the target has streaming stores for its vectors."""
     if columns.ring is not None:
-        return Tiled(operand, lanes, columns)
+        return Tiled(operand, emitter, columns)
     if columns.shared is not None:
-        return (Streamed if streams else SharedColumns)(operand, lanes, columns)
-    return Whole(operand, lanes, columns)
+        return (Streamed if streams else SharedColumns)(operand, emitter, columns)
+    return Whole(operand, emitter, columns)

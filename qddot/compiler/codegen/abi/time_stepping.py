@@ -63,7 +63,7 @@ def render(step: Step, layout: Layout, target: Target) -> tuple[str, Layout]:
         *(line for p in parts for line in p.core.functions),
         _rows("gather", layout.lanes, into_rows=False),
         _rows("scatter", layout.lanes, into_rows=True),
-        *_each_step(layout),
+        *_each_step(layout, emitter),
         *_moves(step, layout, functions, arguments, last),
         _loop(layout, sizes, [c.function for c in step.calls], target),
     ]
@@ -144,18 +144,19 @@ done:
 """
 
 
-def _each_step(layout: Layout) -> list[str]:
+def _each_step(layout: Layout, emitter: Emitter) -> list[str]:
     """`@load_controls` and `@record`, which move rows at every step: full blocks are transposed in registers."""
-    held = _block("load_controls", "gather", layout.lanes, layout.n_state + 2, layout.n_held)
-    return [held, _block("record", "scatter", layout.lanes, 0, layout.n_recorded)]
+    held = _block("load_controls", "gather", emitter, layout.n_state + 2, layout.n_held)
+    return [held, _block("record", "scatter", emitter, 0, layout.n_recorded)]
 
 
-def _block(name: str, slow: str, lanes: int, column: int, width: int) -> str:
+def _block(name: str, slow: str, emitter: Emitter, column: int, width: int) -> str:
+    lanes = emitter.lanes
     head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %last) {{"
     if width == 0:
         return f"{head}\n  ret void\n}}\n"
-    quick = has_transposes(lanes, "double")
-    return f"""{transpose_function(f"{name}.rows", width, into_rows=slow == "scatter") if quick else ""}{head}
+    quick = has_transposes(emitter.lanes)
+    return f"""{transpose_function(f"{name}.rows", width, slow == "scatter", emitter) if quick else ""}{head}
 entry:
   %end = add i64 %first, {lanes - 1}
   %short = icmp ugt i64 %end, %last

@@ -16,7 +16,7 @@ from qddot.compiler.codegen.llvm.emitter import Emitter
 from qddot.compiler.codegen.llvm.lazy_inputs import InputTile
 from qddot.compiler.codegen.llvm.memory_plan import Location, MemoryPlan
 from qddot.compiler.codegen.llvm.prefetch import LINE_BYTES
-from qddot.compiler.codegen.llvm.transpose import four_columns
+from qddot.compiler.codegen.llvm.transpose_eight_doubles import four_columns
 from qddot.compiler.ir.ops import LEAVES
 
 RELOAD_AFTER_OPS = 50  # since its last use, a value is reloaded instead of being kept in a register

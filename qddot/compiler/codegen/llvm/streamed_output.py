@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qddot.compiler.codegen.llvm.prefetch import ROW_PREFETCH_BYTES
-from qddot.compiler.codegen.llvm.transpose import COUNT, masked_store, picked, shuffle, square, streamed
+from qddot.compiler.codegen.llvm.streamed_rows import COUNT, masked_store, picked, streamed
+from qddot.compiler.codegen.llvm.transpose_eight_doubles import shuffle, square
 from qddot.compiler.ir.packed_output import ROW_PADDING_NUMBERS, SHORT_RESULT_MAX_NUMBERS
 from qddot.compiler.ir.program import Program
 
