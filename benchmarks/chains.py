@@ -15,6 +15,7 @@ import numpy as np
 import qddot
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.dynamics.pipeline import build
+from qddot.dynamics.request import Request
 
 LENGTHS = (10, 30, 60, 100, 200, 300, 1000, 3000, 10_000)
 MOST_UNROLLED = 300
@@ -26,7 +27,7 @@ ROUNDS = 7
 def kernel(model, function, form, lanes):
     needs = {"frame": model.link_names[-1]} if "frame" in FUNCTIONS[function].needs else {}
     begin = time.perf_counter()
-    made = build(model, function, "auto", "float64", lanes, form=form, **needs)
+    made = build(model, Request(function, lanes=lanes, form=form, static=tuple(needs.items())))
     return made, time.perf_counter() - begin
 
 

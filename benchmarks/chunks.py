@@ -17,7 +17,7 @@ from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
-from qddot.dynamics import catalogue
+from qddot.dynamics import trace
 
 LENGTHS = (250, 400, 1000, 10**9)
 CASES = (("panda7", "inverse_dynamics"), ("talos-fixed", "inverse_dynamics"), ("talos-floating", "forward_dynamics"))
@@ -43,7 +43,7 @@ def main() -> None:
         states = [robot.random_state(rng) for _ in range(64)]
         q, v = (np.resize(np.stack(x), (STATES, x[0].size)) for x in zip(*states, strict=True))
         method = robot.kernel(function).info.method
-        program = fused(catalogue.traced(model, function, method))
+        program = fused(trace.traced(model, function, method))
         shapes = [(model.nq,), (model.nv,), (model.nv,)]
         kernels = {n: kernel(program, ("q", "v", "x"), shapes, (model.nv,), n) for n in LENGTHS}
         out, times = np.empty((STATES, model.nv)), {n: [] for n in LENGTHS}

@@ -15,7 +15,7 @@ import numpy as np
 import qddot
 from benchmarks.cases import case
 from qddot.cli.compare import general_arm
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, choose, trace
 from qddot.mechanism import simplify
 
 JOINTS = range(2, 9)
@@ -49,7 +49,7 @@ def arm(n, seed=0):
 
 def count(model, function, method):
     """Multiplications and additions."""
-    ops = catalogue.traced(model, function, method).count()
+    ops = trace.traced(model, function, method).count()
     return ops["mul"], ops["add"]
 
 
@@ -90,8 +90,8 @@ def print_shares():
     for name in CASES:
         model = case(name, 1).robot.model
         for function in FUNCTIONS:
-            method = catalogue.cheapest(model, function, "auto").method
-            programs = [catalogue.traced(rewrite(model), function, method, regroup=False) for rewrite in ways.values()]
+            method = choose.cheapest(model, function, "auto").method
+            programs = [trace.traced(rewrite(model), function, method, regroup=False) for rewrite in ways.values()]
             cells = ((x := p.count())["mul"] + x["add"] for p in programs)
             print(f"| {name} {function} | {' | '.join(map(str, cells))} |", flush=True)
     print()

@@ -14,6 +14,7 @@ import concurrent.futures
 import hashlib
 import json
 import sys
+import sysconfig
 import warnings
 from pathlib import Path
 
@@ -66,11 +67,7 @@ MOST_FREEDOMS |= {"forward_dynamics_inertia_derivatives": 14, "regressor": 30, "
 def files(folder: Path | None) -> list[Path]:
     if folder is not None:
         return sorted(folder.glob("*.urdf"))
-    import example_robot_data
-
-    root = Path(example_robot_data.__file__).parent
-    while not (root / "share").is_dir():
-        root = root.parent
+    root = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix"
     found = sorted((root / "share/example-robot-data/robots").rglob("*.urdf"))
     return [p for p in found if p.stat().st_size < 80_000][::2][:30]
 
@@ -83,31 +80,32 @@ def loaded(name: str) -> qddot.Robot:
         return qddot.load(name, floating_base=len(Path(name).name) % 2 == 0)
 
 
-def digests_of(name: str) -> dict[str, str]:
-    """The digests of all kernels of a robot, by function, type and lanes."""
+def digests_of(task: tuple[str, str]) -> dict[str, str]:
+    """The digests of the kernels of one function of a robot, by type and lanes."""
+    name, function = task
     try:
         robot = loaded(name)
     except qddot.QddotError as error:
-        return {f"{Path(name).stem}": type(error).__name__}
-    return {f"{Path(name).stem} {key}": value for key, value in _of_robot(robot)}
+        return {Path(name).stem: type(error).__name__}
+    return {f"{Path(name).stem} {key}": value for key, value in _of_function(robot, function)}
 
 
-def _of_robot(robot: qddot.Robot):
-    if robot.is_constrained:
+def _of_function(robot: qddot.Robot, function: str):
+    if robot.model.is_constrained:
         robot = robot.spanning_tree()
+    inputs, needs = FUNCTIONS[function]
+    if robot.nv > MOST_FREEDOMS.get(function, 100):
+        return
     rng = np.random.default_rng(0)
     q, v = (np.stack(x) for x in zip(*(robot.random_state(rng) for _ in range(37)), strict=True))
     a, f = rng.standard_normal(v.shape), rng.standard_normal((len(q), robot.model.n_links, 6))
     arrays = {"q": q, "v": v, "a": a, "f": f}
-    for function, (inputs, needs) in FUNCTIONS.items():
-        if robot.nv > MOST_FREEDOMS.get(function, 100):
-            continue
-        choices = {"frame": robot.link_names[-1]} if needs == FRAME else {}
-        choices |= {"prescribed": tuple(range(0, robot.nv, 3))} if needs == PRESCRIBED else {}
-        for dtype in ("float64", "float32"):
-            given = [arrays[x].astype(dtype) for x in inputs.split()]
-            for lanes in (None, 1):
-                yield f"{function} {dtype} {lanes or 'lanes'}", _digest(robot, function, dtype, lanes, choices, given)
+    choices = {"frame": robot.link_names[-1]} if needs == FRAME else {}
+    choices |= {"prescribed": tuple(range(0, robot.nv, 3))} if needs == PRESCRIBED else {}
+    for dtype in ("float64", "float32"):
+        given = [arrays[x].astype(dtype) for x in inputs.split()]
+        for lanes in (None, 1):
+            yield f"{function} {dtype} {lanes or 'lanes'}", _digest(robot, function, dtype, lanes, choices, given)
 
 
 def _digest(robot, function, dtype, lanes, choices, given) -> str:
@@ -141,12 +139,13 @@ def main() -> None:
     if options.compare:
         sys.exit(compare(*options.compare))
     names = [*map(str, files(options.robots)), *EMBEDDED]
+    tasks = [(name, function) for function in reversed(FUNCTIONS) for name in names]  # the longest first
     found: dict[str, str] = {}
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
-        for part in pool.map(digests_of, names):
+        for part in pool.map(digests_of, tasks):
             found |= part
-            print(f"{len(found)} digests", file=sys.stderr, flush=True)
     options.output.write_text(json.dumps(found, indent=0, sort_keys=True))
+    print(f"{len(found)} digests")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from benchmarks.counts import BOTH, INVERSE, JOINTS, TABLE_I, TABLE_II, arm
 from qddot.algorithms.papers import denoc, lin, lin_frames
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.program import straight_line
-from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import pipeline
+from qddot.dynamics import trace as tracing
+from qddot.dynamics.request import Request
 from qddot.mechanism.simplify import simplified
 
 # Lin's Fig. 3 as traced for docs/errata.md: H with R given, H and b with everything.
@@ -38,7 +40,7 @@ T = 10.0  # seconds that a motion of Saha's examples takes
 
 def count(model, method, regroup, function="mass_matrix"):
     """Multiplications and additions of a function by one formulation."""
-    ops = catalogue.traced(model, function, method, regroup=regroup).count()
+    ops = tracing.traced(model, function, method, regroup=regroup).count()
     return ops["mul"], ops["add"]
 
 
@@ -46,7 +48,7 @@ def count_both(model, similarity):
     """Of Lin's H and b in one program."""
 
     def run(q, v):
-        known = catalogue._with_traced_inertias(model, q[0].graph)
+        known = tracing.with_traced_inertias(model, q[0].graph)
         return np.concatenate([np.ravel(x) for x in lin.inertia_and_bias(known, q, v, similarity)])
 
     graph, outputs, _ = trace(run, [model.nq, model.nv])
@@ -113,7 +115,7 @@ def print_chains():
         times = []
         for n in LENGTHS:
             model, rng = qddot.chain(n).model, np.random.default_rng(0)
-            kernel = pipeline.build(model, function, method="denoc", form="rolled")
+            kernel = pipeline.build(model, Request(function, "denoc", form="rolled"))
             arrays = [rng.uniform(-0.1, 0.1, n) for _ in range(3)]
             times.append(min(_seconds(kernel, arrays) for _ in range(30)))
         print(_line(function, *(f"{t * 1e6:.0f}" for t in times)))

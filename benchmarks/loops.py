@@ -12,6 +12,7 @@ import numpy as np
 
 import qddot
 from benchmarks import native, pinocchio_peer
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.joints import Fixed
 from qddot.spatial import constant_transform
 
@@ -103,7 +104,7 @@ def compare(robot: qddot.Robot, around: np.ndarray, spread: float, mu: float, it
     one, two = 1e9 * min(ours), 1e9 * min(other)
     info = kernel.info
     print(
-        f"{robot.name:10} {robot.model.nv:3} freedoms, {len(robot._closure.rows)} rows: qddot {one:7.1f} ns "
+        f"{robot.name:10} {robot.model.nv:3} freedoms, {len(solver_of(robot.engine).rows)} rows: qddot {one:7.1f} ns "
         f"({info.method}, {info.instructions} operations, {info.lanes} lanes), Pinocchio {two:8.1f} ns, "
         f"ratio {two / one:.1f}, difference {error:.1e}"
     )

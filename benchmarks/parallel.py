@@ -26,6 +26,7 @@ from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import pipeline
+from qddot.dynamics.request import Request
 from qddot.errors import NotRollableError
 
 LENGTHS = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -62,7 +63,7 @@ def contestants(n):
     out = {f"{name}, eager": lambda f=f: f(robot.model, q, v, tau) for name, f in EAGER.items()}
     for name in ROLLED:
         try:
-            kernel = pipeline.build(robot.model, "forward_dynamics", name, form="rolled")
+            kernel = pipeline.build(robot.model, Request("forward_dynamics", name, form="rolled"))
         except NotRollableError as error:
             print(f"{name} of {n} links is not rolled: {error}")
             continue

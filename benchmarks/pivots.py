@@ -13,7 +13,8 @@ import numpy as np
 
 import qddot
 from qddot.compiler.runtime import stored
-from qddot.dynamics import catalogue, pipeline, pivots
+from qddot.dynamics import catalogue, choose, pipeline, pivots
+from qddot.dynamics.request import Request
 from qddot.joints import Revolute, SphericalEuler, SphericalExponential
 
 STATES, ROUNDS = 4096, 101
@@ -59,7 +60,7 @@ def without_floors(model, name):
     watch, pivots.guarded = pivots.guarded, lambda model, numbers=None: model
     cache, stored.default_cache = stored.default_cache, _NoCache
     try:
-        return pipeline.build(model, name, catalogue.cheapest(model, name, "auto").method)
+        return pipeline.build(model, Request(name, choose.cheapest(model, name, "auto").method))
     finally:
         pivots.guarded, stored.default_cache = watch, cache
 
@@ -95,7 +96,7 @@ def main(arguments=None):
 
             def looked_at(watched=watched, inputs=inputs, out=out, robot=robot, name=name):
                 watched(*inputs, out=out)
-                robot._has_lost(len(out.shape) - 1, name, out)
+                robot.engine.solvability.has_lost(len(out.shape) - 1, name, out)
 
             ways = (
                 lambda plain=plain, inputs=inputs, out=out: plain(*inputs, out=out),

@@ -19,8 +19,7 @@ from qddot.mechanism.validation import pose
 from qddot.robot import Robot
 from qddot.robot.load import Builder, chain, from_dh, load, load_trajectory, random_tree
 from qddot.spatial import Transform
-
-__version__ = "0.1.0"
+from qddot.version import __version__
 
 __all__ = [
     "Builder",
@@ -37,6 +36,7 @@ __all__ = [
     "SingularMassMatrixError",
     "Transform",
     "UnknownNameError",
+    "__version__",
     "chain",
     "from_dh",
     "get_num_threads",

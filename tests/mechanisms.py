@@ -5,7 +5,9 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
+from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.request import Request
 from qddot.joints import KINDS
 from qddot.mechanism.model import Frame, Model
 from qddot.robot import Robot
@@ -120,3 +122,12 @@ def _random_rotation(rng: np.random.Generator) -> Rotation:
     for axis, angle in zip((0, 1, 2), rng.uniform(-3, 3, 3), strict=True):
         T = T @ Transform(AxisRotation(axis, float(np.cos(angle)), float(np.sin(angle))))
     return T.R
+
+
+def built(model, function, method="auto", dtype="float64", lanes=None, *, form="auto", **options):
+    """A kernel straight from the pipeline, without a robot's checks; frames, rows and the like among the options."""
+    own = {name: options.pop(name) for name in ("regroup", "packed", "target") if name in options}
+    free = tuple(options.pop("free", ()))
+    return pipeline.build(
+        model, Request(function, method, dtype, lanes, form, free=free, static=tuple(options.items()), **own)
+    )

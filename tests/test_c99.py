@@ -23,7 +23,7 @@ from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime import c_compiler
 from qddot.compiler.targets.host import architecture, host
 from qddot.compiler.targets.target import X86
-from qddot.dynamics import catalogue, export
+from qddot.dynamics import choose, export
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError
 from qddot.robots.generators import random_tree
@@ -124,7 +124,7 @@ def test_the_librarys_sine_gives_the_interpreters_bits(fma, tmp_path):
     names = ("inverse_dynamics", "forward_dynamics")
     lib = library(tmp_path, [robot.export_c(name, name=name, fma=fma, sincos="libm", cc="").source for name in names])
     for name in names:
-        plain, *_ = catalogue.cheapest(robot.model, name, "auto")
+        plain, *_ = choose.cheapest(robot.model, name, "auto")
         program = fused(plain) if fma else plain
         for arrays in states(robot, name):
             expected = interpreter.run(program, np.concatenate(arrays))
@@ -349,7 +349,7 @@ def test_lines_are_short_and_ascii(name):
 
 
 def test_fusing_keeps_the_sections():
-    plain, *_ = catalogue.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
+    plain, *_ = choose.cheapest(qddot.load("puma560").model, "forward_dynamics", "auto")
     labels = [(symbol, link) for symbol, link, _ in plain.sections()]
     after = [(symbol, link) for symbol, link, _ in fused(plain).sections()]
     rest = iter(labels)

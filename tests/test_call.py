@@ -8,12 +8,11 @@ from math import prod
 
 import numpy as np
 import pytest
-from mechanisms import State
+from mechanisms import State, built
 from test_kernels import robot_of
 
 import qddot
 from qddot.compiler.codegen.abi.fastcall import FASTCALL_MAX_NUMBERS
-from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import FUNCTIONS
 
 
@@ -107,7 +106,7 @@ def test_it_stays_callable_when_only_it_is_kept(way):
 
 
 def test_a_kernel_goes_with_its_last_reference_and_its_call_stays(way):
-    kernel = pipeline.build(qddot.load("scara").model, "mass_matrix")
+    kernel = built(qddot.load("scara").model, "mass_matrix")
     call, gone = kernel.__call__, weakref.ref(kernel)
     del kernel
     assert gone() is None

@@ -12,7 +12,7 @@ import qddot
 from qddot import robots
 from qddot.cli import count, demo
 from qddot.cli.main import main
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, choose, trace
 
 GOOD = """<robot name="two"><link name="base"/>
 <link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="1.25"/>
@@ -157,9 +157,9 @@ def test_count_as_json(capsys):
     assert [(r["function"], r["method"]) for r in report["rows"]] == names
     model = qddot.load("scara").model
     for row in report["rows"]:
-        assert row["original"] == catalogue.traced(model, row["function"], row["method"], regroup=False).count()
-        assert row["regrouped"] == catalogue.cheapest(model, row["function"], row["method"]).program.count()
-        taken = catalogue.cheapest(model, row["function"], "auto").method
+        assert row["original"] == trace.traced(model, row["function"], row["method"], regroup=False).count()
+        assert row["regrouped"] == choose.cheapest(model, row["function"], row["method"]).program.count()
+        taken = choose.cheapest(model, row["function"], "auto").method
         assert row["auto"] == (row["method"] == taken)
 
 

@@ -13,6 +13,7 @@ from test_loops import random_joint as joint_of
 import qddot
 from qddot.algorithms import composite_body, constrained_dynamics, constrained_hybrid, hybrid, loop_constraints
 from qddot.algorithms.kinematics import link_poses
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.joints import KINDS, Fixed, Revolute
 from qddot.mechanism.model import Loop
 from qddot.spatial import Transform, constant_transform
@@ -34,7 +35,7 @@ def independent(robot, q, u):
     rank = robot.nv - robot.mobility
     if len(w) < rank:
         return False
-    A = robot.constraint_jacobian(q)[..., list(robot._closure.rows), :][..., w]
+    A = robot.constraint_jacobian(q)[..., list(solver_of(robot.engine).rows), :][..., w]
     return np.linalg.svd(A, compute_uv=False)[..., -1].min() > 1e-2
 
 
@@ -135,7 +136,9 @@ def test_loops_on_random_trees(tree, seed, kind, data):
     a, tau = rng.standard_normal((2, robot.nv))
     A, M = robot.constraint_jacobian(q), robot.mass_matrix(q)
     w = [k for k in range(robot.nv) if k not in u]
-    W = A[list(robot._closure.rows)][:, w] @ np.linalg.solve(M[np.ix_(w, w)], A[list(robot._closure.rows)][:, w].T)
+    W = A[list(solver_of(robot.engine).rows)][:, w] @ np.linalg.solve(
+        M[np.ix_(w, w)], A[list(solver_of(robot.engine).rows)][:, w].T
+    )
     tolerance = 1e-9 + 1e-14 * np.linalg.cond(M) * np.linalg.cond(W)
     assume(tolerance < 1e-4)
     found = robot.constrained_hybrid_dynamics(q, v, a, tau, prescribed=u, method="multipliers")
@@ -182,7 +185,7 @@ def test_one_full_call_and_reduced_calls(monkeypatch):
 
     monkeypatch.setattr(constrained_hybrid, "hybrid_dynamics", full)
     monkeypatch.setattr(constrained_hybrid, "_reduced", reduced)
-    rows = robot._closure.rows
+    rows = solver_of(robot.engine).rows
     constrained_hybrid.constrained_hybrid_dynamics(robot.model, q[0], v[0], a[0], a[0], prescribed=[0], rows=rows)
     assert len(rows) == robot.nv - COUNTS["fivebar_weld"][1] < loop_constraints.count(robot.model)
     assert calls == ["full", *(["reduced"] * (len(rows) + 1))]
@@ -193,7 +196,7 @@ def test_what_has_no_unique_forces_is_said():
     q, v, a = motion(robot, 2)
     many = ["left_shoulder", "left_elbow", "tip_hinge"]
     with pytest.raises(
-        qddot.InputError, match=r"3 freedoms prescribed the 3 constraints .* in the 2 that are left.*'dense'"
+        qddot.InputError, match=r"3 degrees of freedom prescribed the 3 constraints .* in the 2 that are left.*'dense'"
     ):
         robot.constrained_hybrid_dynamics(q[0], v[0], a[0], a[0], prescribed=many, method="multipliers")
     batch = robot.constrained_hybrid_dynamics(q, v, a, a, prescribed=many, method="multipliers")
@@ -228,7 +231,7 @@ def test_a_negative_pivot_is_a_dependent_row(monkeypatch):
     """W is positive semidefinite: where rounding gives it a negative pivot, rows depend on each other."""
     robot = qddot.load("fourbar")
     q, v, tau = (x[0] for x in closed_states(robot, 1))
-    expected, run = robot.forward_dynamics(q, v, tau), robot._run
+    expected, run = robot.forward_dynamics(q, v, tau), robot.engine.evaluate
 
     def rounded(name, *inputs, **needs):
         out = run(name, *inputs, **needs)
@@ -237,7 +240,7 @@ def test_a_negative_pivot_is_a_dependent_row(monkeypatch):
             out[..., : robot.nv], out[..., -3] = 1e6, -1e16
         return out
 
-    monkeypatch.setattr(robot, "_run", rounded)
+    monkeypatch.setattr(robot.engine, "evaluate", rounded)
     close(robot.forward_dynamics(q, v, tau), expected)  # by the null space
     close(robot.forward_dynamics(q[None], v, tau), expected[None])
     with pytest.raises(qddot.InputError, match="depend on each other"):

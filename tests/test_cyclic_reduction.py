@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from mechanisms import MOVING, State
+from mechanisms import MOVING, State, built
 from test_formulations import is_branched
 from tolerances import solve
 
@@ -13,7 +13,7 @@ from qddot.algorithms import articulated_body
 from qddot.algorithms.papers import augmented, cyclic_reduction, divide_and_conquer
 from qddot.algorithms.papers.cyclic_reduction import Tridiagonal
 from qddot.compiler.ir import interpreter
-from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import trace
 from qddot.errors import FormulationError
 from qddot.joints import Free, Revolute
 from qddot.robot import Robot
@@ -181,7 +181,7 @@ def test_batches_complex_steps_and_traces():
     batch = cyclic_reduction.forward_dynamics(robot.model, q, v, a, f)
     for k in range(3):
         assert np.array_equal(batch[k], cyclic_reduction.forward_dynamics(robot.model, q[k], v[k], a[k], f[k]))
-    program = catalogue.traced(robot.model, "forward_dynamics_with_forces", "cyclic_reduction")
+    program = trace.traced(robot.model, "forward_dynamics_with_forces", "cyclic_reduction")
     traced = interpreter.run(program, np.concatenate([q[0], v[0], a[0], f[0].ravel()]))
     np.testing.assert_allclose(traced, batch[0], atol=1e-9 * np.max(np.abs(batch[0])))
     step = cyclic_reduction.forward_dynamics(robot.model, q[0], v[0], a[0] + 1e-20j * v[0]).imag / 1e-20
@@ -191,7 +191,7 @@ def test_batches_complex_steps_and_traces():
 def test_compiled():
     robot = qddot.chain(4, rng=2)
     s = State(robot)
-    kernel = pipeline.build(robot.model, "forward_dynamics", method="cyclic_reduction")
+    kernel = built(robot.model, "forward_dynamics", method="cyclic_reduction")
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a)
     np.testing.assert_allclose(kernel(s.q, s.v, s.a), expected, atol=1e-10 * np.max(np.abs(expected)))
     assert kernel.info.method == "cyclic_reduction"
@@ -207,7 +207,7 @@ def test_what_it_is_not_for():
     with pytest.raises(
         FormulationError, match=r"link .* has no mass .* 'cyclic_reduction' divides by it; take 'augmented'"
     ):
-        catalogue.traced(qddot.load("puma560").model, "forward_dynamics", "cyclic_reduction")
+        trace.traced(qddot.load("puma560").model, "forward_dynamics", "cyclic_reduction")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from qddot.algorithms import (
     perturbation,
     recursive_derivatives,
 )
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, trace
 from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
@@ -131,7 +131,7 @@ def test_the_closed_form_counts_least():
     """`auto` takes it; Kim's recursion for each column does two to three times as much."""
     model = qddot.load("puma560").model
     for name in ("inverse_dynamics_derivatives", "forward_dynamics_derivatives"):
-        closed, *others = (len(catalogue.traced(model, name, m).nodes()) for m in catalogue.FUNCTIONS[name].methods)
+        closed, *others = (len(trace.traced(model, name, m).nodes()) for m in catalogue.FUNCTIONS[name].methods)
         assert closed < 0.8 * min(others)
 
 

@@ -22,7 +22,8 @@ from qddot.compiler.ir.ops import OPS
 from qddot.compiler.ir.ops import fused as exact_fma
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.ir.rules import RULES
-from qddot.dynamics import catalogue
+from qddot.dynamics import explain
+from qddot.dynamics import trace as tracing
 from qddot.robots.generators import random_tree
 
 NUMBERS = st.floats(-10.0, 10.0).filter(lambda x: abs(x) > 1e-3)
@@ -100,7 +101,7 @@ def test_counts_do_not_depend_on_the_last_bits_of_parameters():
             for _ in range(6)
         ]
         model = qddot.from_dh(rows).model
-        return [catalogue.traced(model, f, "auto").count() for f in ("inverse_dynamics", "mass_matrix", "forward_dynamics")]
+        return [tracing.traced(model, f, "auto").count() for f in ("inverse_dynamics", "mass_matrix", "forward_dynamics")]
 
     counts = [count(seed) for seed in range(5)]
     assert all(c == counts[0] for c in counts)
@@ -255,8 +256,8 @@ def test_derivatives_of_inverse_dynamics(kind):
 
 
 def test_nodes_know_their_link_and_symbol():
-    text = catalogue.explain(qddot.load("scara").model, "inverse_dynamics")
+    text = explain.explain(qddot.load("scara").model, "inverse_dynamics")
     assert "outer_arm  Vdot" in text
     total = text.splitlines()[-1].split()
-    counts = catalogue.traced(qddot.load("scara").model, "inverse_dynamics", "auto").count()
+    counts = tracing.traced(qddot.load("scara").model, "inverse_dynamics", "auto").count()
     assert [int(x) for x in total[1:]] == [n for n in counts.values() if n]

@@ -36,6 +36,7 @@ from qddot.algorithms import (
     recursive_derivatives,
 )
 from qddot.dynamics import catalogue, identities
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
@@ -291,7 +292,7 @@ def test_second_derivatives(kind):
 def test_constrained_dynamics(name):
     """Accelerations and forces of the kept rows; forces act on links inside of the loops."""
     robot = Robot(MECHANISMS[name]().model, compiled=False)
-    s, rows, n = Pushed(robot), robot._closure.rows, robot.nv
+    s, rows, n = Pushed(robot), solver_of(robot.engine).rows, robot.nv
     s.q, s.v, s.tau = (x[0] for x in closed_states(robot, 1))
 
     def run(q, v, f_ext):
@@ -302,7 +303,7 @@ def test_constrained_dynamics(name):
     close(d.a.dq, by_q[:n], TOLERANCE)
     close(d.a.dv, by_v[:n], TOLERANCE)
     close(d.a.df_ext, s.by_forces(run)[:n], TOLERANCE)
-    if len(rows) == len(robot._closure.names):
+    if len(rows) == len(solver_of(robot.engine).names):
         close(d.lam.dq, by_q[n:], TOLERANCE)
         close(d.lam.df_ext, s.by_forces(run)[n:], TOLERANCE)
     s.f_ext = s.law(s.q, s.v)

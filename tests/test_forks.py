@@ -14,7 +14,7 @@ import pytest
 import qddot
 from qddot.compiler.runtime import forks, llvm_compile
 from qddot.compiler.runtime import threads as pool
-from qddot.simulation import traced
+from qddot.dynamics import pipeline
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -245,10 +245,10 @@ def test_every_lock_is_guarded():
 
 def test_threads_share_the_newest_code(monkeypatch):
     """Many threads look up and keep code of which only one piece fits: what they get is what they kept."""
-    monkeypatch.setattr(traced, "KEPT", 1)
+    monkeypatch.setattr(pipeline, "MAX_KEPT", 1)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    kept, wrong = traced._Newest(), []
+    kept, wrong = pipeline._Newest(), []
 
     def work(k):
         try:
@@ -273,9 +273,9 @@ def test_threads_share_the_newest_code(monkeypatch):
 
 def test_laws_in_threads_with_little_room(monkeypatch):
     """Simulations of laws that push each other's code out."""
-    monkeypatch.setattr(traced, "KEPT", 1)
-    monkeypatch.setattr(traced, "_loops", traced._Newest())
-    monkeypatch.setattr(traced, "_kernels", traced._Newest())
+    monkeypatch.setattr(pipeline, "MAX_KEPT", 1)
+    monkeypatch.setattr(pipeline, "_loops", pipeline._Newest())
+    monkeypatch.setattr(pipeline, "_kernels", pipeline._Newest())
     robot, wrong = qddot.load("double_pendulum"), []
 
     def law(gain, t, q, v):

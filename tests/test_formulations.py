@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mechanisms import State, needs_of, trees
+from mechanisms import State, built, needs_of, trees
 
 import qddot
 from qddot.algorithms import composite_body
 from qddot.cli.main import main
 from qddot.compiler.ir.fuse import fused
-from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import choose, trace
 from qddot.dynamics.catalogue import ALIASES, FUNCTIONS
 from qddot.errors import FormulationError
 from qddot.robots.generators import chain, random_tree
@@ -74,7 +74,7 @@ def test_compiled_on_a_tree(name):
     robot = qddot.Robot(random_tree(5, rng=3, kinds=ONE_AXIS, order="random").model())
     assert {joint.kind for joint in robot.model.joint[1:]} == set(ONE_AXIS)
     assert robot.model.parent != tuple(range(-1, 5))
-    agree(robot, name, lambda method, arrays, needs: pipeline.build(robot.model, name, method, **needs)(*arrays))
+    agree(robot, name, lambda method, arrays, needs: built(robot.model, name, method, **needs)(*arrays))
 
 
 @pytest.mark.parametrize("regroup", [True, False])
@@ -95,7 +95,7 @@ def test_walker_and_orin_by_number():
         close(k(s.q), composite_body.mass_matrix(s.model, s.q), AGREED)
         assert k.info.method == own
     assert list(names.values()) == ["newton_euler_columns", "newton_euler_half_columns", "composite_body"]
-    ops = [sum(catalogue.traced(s.model, "mass_matrix", alias).count().values()) for alias in ALIASES]
+    ops = [sum(trace.traced(s.model, "mass_matrix", alias).count().values()) for alias in ALIASES]
     assert ops == sorted(ops, reverse=True)  # each needs less than the one before, as Walker & Orin found
 
 
@@ -120,9 +120,9 @@ def test_none_of_them_would_win(name):
     """Which is why `auto` need not trace them."""
     for robot in ("planar3", "scara", "stanford"):
         model = qddot.load(robot).model.without_passive_forces()
-        taken = len(fused(catalogue.cheapest(model, name, "auto").program).nodes())
+        taken = len(fused(choose.cheapest(model, name, "auto").program).nodes())
         for method in (m for m in FUNCTIONS[name].methods if m in OTHERS):
-            assert len(fused(catalogue.cheapest(model, name, method).program).nodes()) >= taken
+            assert len(fused(choose.cheapest(model, name, method).program).nodes()) >= taken
 
 
 @pytest.mark.parametrize("name", ["inverse_dynamics", "bias_force"])
@@ -130,9 +130,9 @@ def test_what_auto_leaves(name):
     """docs/formulations.md: within one instruction or a twentieth of what `auto` takes, on these arms."""
     for robot in ("planar3", "scara", "stanford", "puma560"):
         model = qddot.load(robot).model.without_passive_forces()
-        taken = len(fused(catalogue.cheapest(model, name, "auto").program).nodes())
+        taken = len(fused(choose.cheapest(model, name, "auto").program).nodes())
         for method in RECURSIVE:
-            assert len(fused(catalogue.cheapest(model, name, method).program).nodes()) >= min(taken - 1, 0.95 * taken)
+            assert len(fused(choose.cheapest(model, name, method).program).nodes()) >= min(taken - 1, 0.95 * taken)
 
 
 def test_count_leaves_out_what_is_not_for_a_robot(tmp_path, capsys):
@@ -152,7 +152,7 @@ def test_long_chains_run_what_cannot_be_rolled():
     """A formulation over pairs of links is compiled as straight-line code, or refused with the reason."""
     model = chain(12, rng=0).model()
     with pytest.raises(qddot.QddotError, match="cannot be rolled"), warnings.catch_warnings():
-        pipeline.build(model, "mass_matrix", method="lin", form="rolled")
-    rolled = pipeline.build(model, "inverse_dynamics", method="denoc", form="rolled")
+        built(model, "mass_matrix", method="lin", form="rolled")
+    rolled = built(model, "inverse_dynamics", method="denoc", form="rolled")
     s = State(qddot.Robot(model))
     close(rolled(s.q, s.v, s.a), s.robot.inverse_dynamics(s.q, s.v, s.a), AGREED)

@@ -13,7 +13,7 @@ from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
 from qddot.algorithms import derivatives, hybrid, perturbation, recursive_derivatives
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, trace
 from qddot.mechanism import derivative_variable
 from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
@@ -140,9 +140,7 @@ def test_kernels_and_batches():
 def test_the_closed_form_counts_less_than_table_7():
     model = qddot.load("puma560").model
     methods = catalogue.FUNCTIONS["hybrid_dynamics_derivatives"].methods
-    closed, table = (
-        len(catalogue.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).nodes()) for m in methods
-    )
+    closed, table = (len(trace.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).nodes()) for m in methods)
     assert closed < 0.5 * table
 
 
@@ -207,13 +205,13 @@ def test_known_zeros_vanish_from_the_code():
 
     def count(function, p, **needs):
         return len(
-            catalogue.traced(robot.model, function, "auto", by=derivative_variable.exact(robot.model, p), **needs).nodes()
+            trace.traced(robot.model, function, "auto", by=derivative_variable.exact(robot.model, p), **needs).nodes()
         )
 
     first, last = robot.joint_names[0], robot.joint_names[-1]
     for function in ("inverse_dynamics_derivative", "forward_dynamics_derivative"):
         table = "newton_euler" if "inverse" in function else "articulated_body"
-        whole = len(catalogue.traced(robot.model, f"{function}s", table).nodes())
+        whole = len(trace.traced(robot.model, f"{function}s", table).nodes())
         coordinate, velocity = count(function, ("q", last)), count(function, ("v", last))
         assert velocity < coordinate < whole / 3
         assert count(function, ("gravity", (0, 0, 1))) < coordinate

@@ -19,9 +19,9 @@ from qddot.algorithms import (
     sparse_factors,
 )
 from qddot.algorithms.passive_forces import passive_forces
-from qddot.dynamics.identities import brute_force_mass_matrix, identities
 from qddot.joints import Free, Revolute
 from qddot.robot import Robot
+from qddot.robot.identities import brute_force_mass_matrix, identities
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad_inv_T, force
 from qddot.spatial.joint_blocks import Matrix, Vector

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mechanisms import MOVING, needs_of
+from mechanisms import MOVING, built, needs_of
 from real_robots import REFUSED, URDFS
 
 import qddot
@@ -32,7 +32,8 @@ from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
-from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import choose, pipeline
+from qddot.dynamics import trace as tracing
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
@@ -80,11 +81,11 @@ def agree(model, name, extra=None, states=19):
     q, v = (np.stack(x) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1], "tau": v[::-1], "f_ext": rng.standard_normal((states, model.n_links, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    kernel = pipeline.build(model, name, **extra)
+    kernel = built(model, name, **extra)
     lanes = kernel(*arrays)
     one = np.stack([kernel(*(x[k] for x in arrays)) for k in range(states)])  # a state alone runs the one-lane code
     assert np.array_equal(lanes, one)
-    program = as_computed(catalogue.traced(model, name, "auto", **extra))
+    program = as_computed(tracing.traced(model, name, "auto", **extra))
     solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse", "operational_space"))
     worse = np.max(np.linalg.cond(robot.mass_matrix(q))) if solves else 1.0
     for k in (0, states - 1):
@@ -110,7 +111,7 @@ def test_every_method(name):
     q, v = robot.random_state(rng)
     known = {"q": q, "v": v, "a": v, "tau": v, "f_ext": rng.standard_normal((6, 6))}
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    results = [pipeline.build(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
+    results = [built(model, name, method=m, **extra)(*arrays) for m in FUNCTIONS[name].methods]
     for other in results[1:]:
         close(other, results[0], 1e-10)  # formulations differ in rounding by the condition of M, here below 1e3
 
@@ -121,7 +122,7 @@ def test_one_state_is_not_divided_among_threads(monkeypatch):
     robot = qddot.load("double_pendulum")
     q, v = robot.random_state(0)
     expected = robot.inverse_dynamics(q, v, v)
-    k = pipeline.build(robot.model, "inverse_dynamics")
+    k = built(robot.model, "inverse_dynamics")
     k._batches.one_thread, k._batches.operations = 0, 10**9
     assert np.array_equal(k._batches(q, v, v), expected)
     assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
@@ -398,7 +399,7 @@ def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, states, name,
     expected = robot.kernel(name, packed=packed)(*states[: len(robot.kernel(name).inputs)])
     monkeypatch.setattr(gufunc, "SCALAR_CODE_MAX_OPS", 1)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
-    long = pipeline.build(robot.model, name, packed=packed, lanes=lanes)
+    long = built(robot.model, name, packed=packed, lanes=lanes)
     assert long.one_state is None
     x = states[: len(long.inputs)]
     for n in (1, 3, 8, 11, 100):
@@ -678,7 +679,7 @@ def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
 @pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "inverse_dynamics_derivatives"])
 def test_limbs_come_one_after_another(name):
     """Of a robot with four legs: fewer values have to come from memory, and each is there before it is used."""
-    line = catalogue.cheapest(qddot.load("quadruped").model, name, "auto").line
+    line = choose.cheapest(qddot.load("quadruped").model, name, "auto").line
     ordered = best_order(line)
     assert ordered.cost() < line.cost()
     assert sorted(ordered.body) == sorted(line.body)
@@ -688,7 +689,7 @@ def test_limbs_come_one_after_another(name):
 
 def test_matrices_are_computed_from_the_limbs_inward():
     model = qddot.load("quadruped").model
-    line = catalogue.cheapest(model, "mass_matrix", "auto").line
+    line = choose.cheapest(model, "mass_matrix", "auto").line
     assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
 
 
@@ -749,7 +750,7 @@ def test_sections_that_need_each_other_stay_apart():
 @pytest.mark.parametrize("source", ["chain", "quadruped"])
 def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, lanes):
     robot, name = qddot.chain(9, rng=0) if source == "chain" else qddot.load(source), "forward_dynamics_derivatives"
-    line = catalogue.cheapest(robot.model, name, "auto").line
+    line = choose.cheapest(robot.model, name, "auto").line
     paired = side_by_side(line)
     assert paired.body != line.body
     place = {n: k for k, n in enumerate(paired.body)}
@@ -821,7 +822,7 @@ def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
 def test_packed_numbers_are_in_the_order_in_which_they_are_computed(source, name):
     """Inputs, and sines and cosines of inputs, come last."""
     model = qddot.load(source).model
-    program = best_order(catalogue.cheapest(model, name, "auto").line)
+    program = best_order(choose.cheapest(model, name, "auto").line)
     layout = layout_of(program, FUNCTIONS[name].output(model))
     numbers = with_layout(program, layout).outputs
     graph, varying = program.graph, 1 + layout.places.max()
@@ -856,7 +857,7 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
     """Around the length above which results are written past the caches, for one thread and for two."""
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     robot = qddot.load("quadruped")
-    packed = pipeline.build(robot.model, "mass_matrix", packed=True)
+    packed = built(robot.model, "mass_matrix", packed=True)
     most = output_plan.STREAMING_MIN_BYTES // (8 * packed.layout.size)
     q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
     full = robot.kernel("mass_matrix")(q[:50])
@@ -868,7 +869,7 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
                 assert np.array_equal(packed.unpack(packed(q[:n])), full[np.arange(n) % 50])
     finally:
         qddot.set_num_threads(before)
-    again = pipeline.build(robot.model, "mass_matrix", packed=True)
+    again = built(robot.model, "mass_matrix", packed=True)
     assert again.info.cached
     assert again.layout.size == packed.layout.size
     assert np.array_equal(again.layout.places, packed.layout.places)

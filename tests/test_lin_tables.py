@@ -14,11 +14,11 @@ from benchmarks.counts import INVERSE, JOINTS, TABLE_I, TABLE_II, arm
 from benchmarks.formulations import count
 from qddot.algorithms import newton_euler
 from qddot.algorithms.papers import balafoutis_patel, khalil_kleinfinger, lin_1988, lin_frames, renaud
-from qddot.dynamics.identities import brute_force_mass_matrix
 from qddot.errors import FormulationError
 from qddot.joints import KINDS
 from qddot.mechanism.simplify import simplified
 from qddot.robot import Robot
+from qddot.robot.identities import brute_force_mass_matrix
 from qddot.robots.generators import random_tree
 from qddot.spatial.rotation import skew
 

@@ -6,6 +6,7 @@ from test_loops import MECHANISMS, closed_states
 
 import qddot
 from qddot.algorithms import constrained_derivatives, constrained_dynamics, loop_constraints
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.robot import Robot
 
 STEP = 1e-20
@@ -25,7 +26,7 @@ def complex_steps(robot, q, v, tau):
     """Accelerations and forces of the kept rows by q, v and tau: (3, nv + rows, nv)."""
 
     def run(*state):
-        return constrained_dynamics.direct(robot.model, *state, rows=robot._closure.rows)[:-3].imag / STEP
+        return constrained_dynamics.direct(robot.model, *state, rows=solver_of(robot.engine).rows)[:-3].imag / STEP
 
     steps = 1j * STEP * np.eye(robot.nv)
     by_q = np.stack([run(robot.integrate(q, e), v, tau) for e in steps], axis=-1)
@@ -40,7 +41,7 @@ def test_accelerations_and_multipliers(name):
     q, v, tau = (x[0] for x in closed_states(robot, 1))
     n = robot.nv
     expected = complex_steps(robot, q, v, tau)
-    rows = robot._closure.rows
+    rows = solver_of(robot.engine).rows
     found = constrained_derivatives.forward_dynamics_derivatives(robot.model, q, v, tau, rows=rows)[:-3]
     close(found.reshape(3, -1, n), expected)
     d = robot.forward_dynamics_derivatives(q, v, tau)

@@ -17,6 +17,7 @@ import qddot
 from qddot import scalars
 from qddot.algorithms import constrained_dynamics, loop_constraints
 from qddot.algorithms.kinematics import link_poses
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.loop_assembly import independent_rows
 from qddot.joints import KINDS, Fixed, Free, Own, Planar, Prismatic, Revolute, Spherical, Universal
 from qddot.mechanism.loop_joints import closing, row_count
@@ -442,7 +443,7 @@ def test_baumgarte_pulls_loops_together():
     assert np.abs(robot.constraint_residual(q)).max() < 0.01 * first
     # it is what it says: A q̈ = -Ȧq̇ - k_d A q̇ - k_p φ
     a, v = robot.forward_dynamics(q + 0.01, v, v, gains=(3.0, 2.0)), v
-    rows, A = list(robot._closure.rows), robot.constraint_jacobian(q + 0.01)
+    rows, A = list(solver_of(robot.engine).rows), robot.constraint_jacobian(q + 0.01)
     wanted = -robot.constraint_bias(q + 0.01, v) - 2.0 * A @ v - 3.0 * robot.constraint_residual(q + 0.01)
     close((A @ a)[rows], wanted[rows])
 
@@ -465,7 +466,7 @@ def test_loops_on_random_trees(tree, seed, kind):
     sizes = np.linalg.svd(A, compute_uv=False)
     rank = robot.nv - robot.mobility
     assume(rank and sizes[rank - 1] > 1e-3 and (sizes[rank:] < 1e-9).all())
-    assume(np.linalg.svd(A[list(robot._closure.rows)], compute_uv=False)[-1] > 1e-3)
+    assume(np.linalg.svd(A[list(solver_of(robot.engine).rows)], compute_uv=False)[-1] > 1e-3)
     found = [robot.constrained_forward_dynamics(q0, v, tau, method=m)[0] for m in METHODS]
     condition = np.linalg.cond(robot.mass_matrix(q0)) / sizes[rank - 1] ** 2
     for other in found[1:]:

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from machine_bits import ROLLED
+from mechanisms import built
 from targets import OWN, restricted
 from test_kernels import assert_two_ulp, compiled, hard_angles
 
@@ -41,7 +42,6 @@ from qddot.compiler.targets import target as kinds_of_processors
 from qddot.compiler.targets.host import host, native
 from qddot.compiler.targets.target import HOST, X86, Target
 from qddot.compiler.targets.x86_64 import LEVELS
-from qddot.dynamics import pipeline
 
 TESTS = Path(__file__).parent
 BITS = TESTS / "machine_bits.py"
@@ -211,7 +211,7 @@ def reference(fma, name, options):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("QDDOT_TARGET_CPU")
         patch.setattr(target, "native", lambda: dataclasses.replace(native(), fma=fma))
-        return pipeline.build(model, name, **{**options, "lanes": 1})
+        return built(model, name, **{**options, "lanes": 1})
 
 
 def test_sine_and_cosine_of_every_processor(level):

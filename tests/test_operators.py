@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from mechanisms import MOVING, State, trees
+from mechanisms import MOVING, State, built, trees
 from tolerances import COMPLEX_STEP, ROUNDING, solve
 
 import qddot
@@ -11,11 +11,11 @@ from qddot.algorithms import kinematics, newton_euler
 from qddot.algorithms.papers import augmented, divide_and_conquer, operators
 from qddot.algorithms.papers.operators import System
 from qddot.compiler.ir import interpreter
-from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import trace
 from qddot.dynamics.catalogue import FUNCTIONS
-from qddot.dynamics.identities import brute_force_mass_matrix
 from qddot.errors import InputError, NotRollableError
 from qddot.robot import Robot
+from qddot.robot.identities import brute_force_mass_matrix
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad, Ad_inv_T, motion
 from qddot.spatial.joint_blocks import Motions, complement
@@ -200,8 +200,8 @@ COMPILED = ("revolute", "free", "universal")  # the others by the definition of 
 def traced(model, name, method, *arrays):
     """A batch by compiled code where the joints are of few kinds, else state by state by the interpreter."""
     if {joint.kind for joint in model.joint[1:]} <= set(COMPILED):
-        return pipeline.build(model, name, method)(*arrays)
-    program = catalogue.traced(model, name, method)
+        return built(model, name, method)(*arrays)
+    program = trace.traced(model, name, method)
     rows = [interpreter.run(program, np.concatenate([x[k].ravel() for x in arrays])) for k in range(len(arrays[0]))]
     return np.array(rows).reshape(len(rows), *FUNCTIONS[name].output(model))
 
@@ -265,7 +265,7 @@ def test_a_link_without_inertia():
     with pytest.raises(InputError, match=r"link 'b' has no mass .* 'constraint_forces'"):
         FORWARD["constraint_forces"](robot.model, s.q, s.v, s.a)
     with pytest.raises(InputError, match="link 'b' has no mass"):
-        catalogue.traced(robot.model, "forward_dynamics", "constraint_forces")
+        trace.traced(robot.model, "forward_dynamics", "constraint_forces")
 
 
 def test_the_stacked_system_wants_coordinates_of_their_own():

@@ -13,7 +13,7 @@ from qddot.algorithms import articulated_body, newton_euler
 from qddot.algorithms.papers import divide_and_conquer
 from qddot.algorithms.papers.tree_contraction import schedule
 from qddot.compiler.ir import interpreter
-from qddot.dynamics import catalogue
+from qddot.dynamics import trace
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 
@@ -127,9 +127,7 @@ def test_links_without_mass_wait_for_what_they_carry(where):
     expected = articulated_body.forward_dynamics(s.model, s.q, s.v, s.a)
     found = divide_and_conquer.forward_dynamics(s.model, s.q, s.v, s.a)
     assert np.max(np.abs(found - expected)) <= 1e-9 * np.max(np.abs(expected))
-    traced = interpreter.run(
-        catalogue.traced(s.model, "forward_dynamics", "divide_and_conquer"), np.array([*s.q, *s.v, *s.a])
-    )
+    traced = interpreter.run(trace.traced(s.model, "forward_dynamics", "divide_and_conquer"), np.array([*s.q, *s.v, *s.a]))
     assert np.max(np.abs(traced - expected)) <= 1e-9 * np.max(np.abs(expected))
 
 

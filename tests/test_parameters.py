@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mechanisms import MOVING, needs_of
+from mechanisms import MOVING, built, needs_of
 from real_robots import REFUSED, URDFS
 
 import qddot
@@ -22,7 +22,9 @@ from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import catalogue, pipeline
+from qddot.dynamics import trace as tracing
 from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.request import Request
 from qddot.joints import Free, Prismatic, Revolute, Spherical
 from qddot.mechanism import parameters
 from qddot.robots.generators import random_tree
@@ -89,7 +91,7 @@ def test_every_function_on_every_kind_of_joint(name, names, kind):
     values = {n: other_values(robot, n, rng) for n in names}
     known, extra = state_of(robot, rng), needs_of(name, robot)
     arrays = [known[x] for x in FUNCTIONS[name].inputs]
-    program = fused(catalogue.traced(robot.model, name, "auto", free=names, **extra))
+    program = fused(tracing.traced(robot.model, name, "auto", free=names, **extra))
     inputs = np.concatenate([np.ravel(x) for x in (*arrays, *values.values())])
     other = robot.with_parameters(values)
     solves = name.startswith(("forward_dynamics", "hybrid_dynamics", "mass_matrix_inverse"))
@@ -127,7 +129,7 @@ def test_every_name(tree, name):
     known, value = state_of(tree, rng), other_values(tree, name, rng)
     for function in ("inverse_dynamics", "mass_matrix", "potential_energy"):
         arrays = [known[x] for x in FUNCTIONS[function].inputs]
-        program = fused(catalogue.traced(tree.model, function, "auto", free=(name,)))
+        program = fused(tracing.traced(tree.model, function, "auto", free=(name,)))
         for given in (value, tree.parameters(name)):
             inputs = np.concatenate([np.ravel(x) for x in (*arrays, given)])
             other = tree.with_parameters({name: given})
@@ -431,7 +433,7 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
     both, turned = (arm.kernel("inverse_dynamics", free=f) for f in (names, names[::-1]))
     assert np.array_equal(both(q, v, a, 2.0, 3.0), turned(q, v, a, 3.0, 2.0))
     keys = {
-        pipeline._key(arm.model, "inverse_dynamics", "auto", "float64", None, {"free": f} if f else {})
+        pipeline._digest(arm.model.digest, Request("inverse_dynamics", free=f), "processor")
         for f in ((), names[:1], names[1:], names, names[::-1])
     }
     assert len(keys) == 5
@@ -440,13 +442,13 @@ def test_kernels_with_other_free_parameters_are_others(arm, batch):
 def test_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     model = random_tree(3, rng=9, kinds=("revolute",)).model()
-    first = pipeline.build(model, "gravity_force", free=("mass",))
-    again = pipeline.build(model, "gravity_force", free=("mass",))
+    first = built(model, "gravity_force", free=("mass",))
+    again = built(model, "gravity_force", free=("mass",))
     assert (first.info.cached, again.info.cached) == (False, True)
     assert again.info.free == ("mass",)
     q = np.ones(3)
     assert np.array_equal(first(q, [1.0, 2.0, 3.0]), again(q, [1.0, 2.0, 3.0]))
-    assert not pipeline.build(model, "gravity_force", free=("link1.mass",)).info.cached
+    assert not built(model, "gravity_force", free=("link1.mass",)).info.cached
 
 
 def test_explain(arm):
@@ -461,12 +463,12 @@ def test_the_rest_still_folds():
     """Panda's inertias are dense, so that freeing them adds few operations; a damper is a product and a difference."""
     robot = cases.case("panda7", 1).robot
     folded, every, one = (
-        sum(catalogue.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=f).count().values())
+        sum(tracing.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=f).count().values())
         for f in ((), ("inertia",), ("panda_link7.mass",))
     )
     assert every <= 1.3 * folded
     assert one <= 1.3 * folded
-    still = catalogue.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=("damping",)).count()
+    still = tracing.traced(robot.model, "inverse_dynamics", "newton_euler_classical", free=("damping",)).count()
     assert sum(still.values()) == folded + 2 * 7
 
 

@@ -14,7 +14,7 @@ from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import conventions
-from qddot.dynamics.identities import brute_force_mass_matrix
+from qddot.robot.identities import brute_force_mass_matrix
 
 pin = pytest.importorskip("pinocchio")
 

@@ -15,7 +15,7 @@ import qddot
 from benchmarks import counts
 from benchmarks.counts import arm, count
 from qddot.algorithms import composite_body, energy, newton_euler_classical
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, choose, trace
 from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
 from qddot.mechanism import simplify
 from qddot.spatial import Inertia, Transform, inertia_seen
@@ -179,10 +179,10 @@ def test_parallel_axes_are_turned_by_sums_of_angles():
 
 def test_sums_of_angles_are_taken_where_they_pay():
     puma = qddot.load("puma560").model  # its second and third axis are parallel
-    taken = catalogue.cheapest(puma, "mass_matrix", "auto")
+    taken = choose.cheapest(puma, "mass_matrix", "auto")
     assert taken.sums
-    assert len(taken.program.nodes()) < len(catalogue.traced(puma, "mass_matrix", "composite_body").nodes())
-    assert not catalogue.cheapest(arm(4), "mass_matrix", "auto").sums
+    assert len(taken.program.nodes()) < len(trace.traced(puma, "mass_matrix", "composite_body").nodes())
+    assert not choose.cheapest(arm(4), "mass_matrix", "auto").sums
 
 
 def test_a_used_robot_can_be_pickled():

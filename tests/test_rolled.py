@@ -11,7 +11,7 @@ from mechanisms import MOVING
 import qddot
 from qddot.compiler.ir import interpreter, loop_program
 from qddot.compiler.ir.fuse import fused
-from qddot.dynamics import catalogue
+from qddot.dynamics import catalogue, trace
 from qddot.dynamics.catalogue import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
 from qddot.dynamics.loop_tracing.lowering import shelves
 from qddot.errors import NotRollableError
@@ -106,8 +106,8 @@ def close(x, y, name, tolerance=None):
 
 def agree(model, name, method, regroup=True, tolerance=None, **more):
     needs = needs_of(model, name) | more
-    loops = catalogue.rolled(model, name, method, regroup=regroup, **needs)
-    line = catalogue.traced(model, name, method, regroup=regroup, **needs)
+    loops = trace.rolled(model, name, method, regroup=regroup, **needs)
+    line = trace.traced(model, name, method, regroup=regroup, **needs)
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
     expected = interpreter.run(line, x)
     close(loop_program.run(loops, x), expected, name, tolerance)
@@ -163,7 +163,7 @@ def test_code_does_not_grow_with_a_chain(name):
     for n in (30, 90):
         robot = qddot.chain(n)
         needs = {"frame": robot.link_names[-1], "prescribed": tuple(range(n))}
-        loops = catalogue.rolled(robot.model, name, next(iter(RECURSIONS[name])), **needs_only(name, needs))
+        loops = trace.rolled(robot.model, name, next(iter(RECURSIONS[name])), **needs_only(name, needs))
         sizes.append(sum(len(segment.program.nodes()) for segment, _ in loops.executed()))
     assert sizes[0] == sizes[1]
     assert sizes[0] > 0 or name == "passive_force"  # these chains have no dampers and springs
@@ -267,7 +267,7 @@ def test_what_does_not_add_up_is_not_rolled_where_coordinates_are_shared(name):
     for method in FUNCTIONS[name].methods:
         if (name, method) not in [*SHARED, ("inverse_dynamics", "denoc"), ("bias_force", "denoc")]:
             with pytest.raises(NotRollableError):
-                catalogue.rolled(model, name, method, **needs_of(model, name))
+                trace.rolled(model, name, method, **needs_of(model, name))
 
 
 @pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "coriolis_matrix"])
@@ -326,7 +326,7 @@ def test_explaining_tells_columns_from_what_they_pass_through():
 
 
 def test_fusing_keeps_places():
-    loops = catalogue.rolled(qddot.chain(5).model, "inverse_dynamics", "newton_euler")
+    loops = trace.rolled(qddot.chain(5).model, "inverse_dynamics", "newton_euler")
     quick = loop_program.fused(loops)
     assert fused(loops.loops[0].segments[0].program).count() == quick.loops[0].segments[0].program.count()
     assert quick.loops[0].segments[0].targets == loops.loops[0].segments[0].targets

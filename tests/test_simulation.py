@@ -128,7 +128,7 @@ def test_steps_that_call_functions(integrator, monkeypatch):
     u = np.random.default_rng(1).standard_normal((11, 5, 7))
     runs = []
     for large in (0,) if integrator == "variational" else (0, 10**9):  # whose long program takes long to compile
-        monkeypatch.setattr(rollout, "LARGE", large)
+        monkeypatch.setattr(rollout, "MAX_INLINE_OPS", large)
         robot = small_floating()
         made = Rollout(robot, u, dt=0.01, integrator=integrator, free={"arm.mass": 1.0 + 0.1 * np.arange(11)})
         assert bool(made._traced_step(False).calls) == (large == 0 and INTEGRATORS[integrator].evaluations > 1)
@@ -505,7 +505,7 @@ WRONG = {
     "unknown integrator": ({"integrator": "rk5"}, "did you mean 'rk4'"),
     "unknown option": ({"speed": 3}, "no option 'speed'"),
     "width of controls": ({"controls": np.zeros((10, 3))}, "controls has shape (10, 3); it must be (..., steps, 6)"),
-    "controls too short": ({"controls": np.zeros((4, 6))}, "controls are given for 4 steps; 10 are asked for"),
+    "controls too short": ({"controls": np.zeros((4, 6))}, "controls are given for 4 steps; 10 are needed"),
     "controls of letters": ({"controls": "up"}, "controls must be None, an array"),
     "a law that branches": ({"controls": branches}, "qddot.scalars.where"),
     "a law by math": ({"controls": lambda t, q, v: [math.sin(t)] * 6}, "not those of math"),
@@ -585,15 +585,15 @@ def test_what_a_law_refers_to_is_read_each_time(arm):
 
 
 def test_memory_does_not_fill_with_laws(monkeypatch):
-    from qddot.simulation import traced
+    from qddot.dynamics import pipeline
 
-    monkeypatch.setattr(traced, "KEPT", 3)
+    monkeypatch.setattr(pipeline, "MAX_KEPT", 3)
     robot = qddot.load("pendulum")
     for k in range(5):
         run = robot.simulate([0.0], [0.0], lambda t, q, v, k=k: [1.0 * k], dt=0.1, steps=1)
         close(run.tau, k)
-    assert len(traced._loops) <= 3
-    assert len(traced._kernels) <= 3
+    assert len(pipeline._loops) <= 3
+    assert len(pipeline._kernels) <= 3
 
 
 def test_scipy_is_an_extra(arm, monkeypatch):
@@ -605,9 +605,9 @@ def test_scipy_is_an_extra(arm, monkeypatch):
 
 
 def test_too_large_is_said(monkeypatch):
-    from qddot.simulation import traced
+    from qddot.dynamics import pipeline
 
-    monkeypatch.setattr(traced, "MOST_INSTRUCTIONS", 100)
+    monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 100)
     robot = qddot.load("planar3")
     with pytest.raises(qddot.QddotError, match="compiled=False"):
         robot.simulate(np.zeros(3), np.zeros(3), dt=0.1, steps=1)

@@ -72,7 +72,7 @@ def forward_dynamics_derivatives(
 
 
 def jacobian_derivatives(model: Model, q: Any) -> NDArray[Any]:
-    """∂A/∂q in the tangent space: [r, j, k] is the slope of A's entry [r, j] along freedom k."""
+    """∂A/∂q in the tangent space: [r, j, k] is the slope of A's entry [r, j] along degree of freedom k."""
     return dual_derivatives.by(loop_constraints.jacobian, model, (q,), 0)
 
 

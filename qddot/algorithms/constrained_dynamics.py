@@ -175,9 +175,9 @@ def multipliers_of_inverse(
 ) -> tuple[Array, Array, Array]:
     """τ, λ and what is left unbalanced, from the forces τ_r = M q̈ + b of the tree.   Kim (56)-(66).
 
-    `active` marks the freedoms whose force is sought; the others have `tau_p`. Where λ is not unique, `choice`
+    `active` marks the degrees of freedom whose force is sought; the others have `tau_p`. Where λ is not unique, `choice`
     "constraint_force" takes the least, (59) with s = 0, and "torque" that of the least Σ w τ_a², (62)-(64); with all
-    freedoms active that is (65) (66). N is the projector on the null space of A_pᵀ, which is a basis of it with too many
+    DoF active that is (65) (66). N is the projector on the null space of A_pᵀ, which is a basis of it with too many
     columns.
     """
     A_pT, A_aT = np.swapaxes(A[..., ~active], -1, -2), np.swapaxes(A[..., active], -1, -2)

@@ -4,7 +4,7 @@ Kim 2012, section 3.3, (70)-(80), with errata K2 and K10. `constrained.hybrid_ac
 
 | code           | Kim            | meaning                                                                  |
 |----------------|----------------|--------------------------------------------------------------------------|
-| u, w           | u, v           | freedoms with prescribed acceleration, freedoms with given force         |
+| u, w           | u, v           | DoF with prescribed acceleration, DoF with given force         |
 | A, c           | A, -Ȧq̇         | the rows that are kept as independent, and what A q̈ is to be             |
 | qdd_r, tau_r   | q̈_r, τ_ur      | accelerations and forces of the tree without the constraints             |
 | qdd_c, tau_c   | q̈_vc, τ_uc     | what the constraint forces alone do to it at rest, with q̈_u = 0          |
@@ -88,7 +88,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
             beta = U[i] @ (Psi[i] @ (tau_v if loose else tau_v - S_v[i].T @ B[i]))
             B[p] = B[p] + Ad_inv_T(T[i], beta if loose else B[i] + beta)
         Vdot[0] = zero_motion()
-        for i, p in model.outward():  # accelerations, and forces of prescribed freedoms
+        for i, p in model.outward():  # accelerations, and forces of prescribed degrees of freedom
             carried = Ad_inv(T[i], Vdot[p])
             yielded = Psi[i] @ (at(own[i], w[i]) - U[i].dot(carried) - S_v[i].T @ B[i])
             Vdot[i] = carried + S_v[i] @ yielded

@@ -1,7 +1,7 @@
 """Inverse, forward and hybrid dynamics differentiated by q, v, a and tau, all columns at once.
 
 Kim 2012, section 4, gives the derivative by one scalar; Carpentier & Mansard 2018 and Singh, Russell & Wensing 2022 share
-the work between columns. Here it is in link coordinates, for joints of several freedoms and with S(q) of its own.
+the work between columns. Here it is in link coordinates, for joints of several degrees of freedom and with S(q) of its own.
 
 Moving joint j by its column S (in the tangent space: δq enters through `integrate`) turns the links that it carries as one
 body by S, and changes their velocities. Seen from the links, with V_λ for Ad_{T⁻¹} V_{λ(j)}, in the frame of link j
@@ -282,7 +282,7 @@ def _matrix(entries: Entries, n: int) -> NDArray[Any]:
 def _taken_up(model: Model, slopes: Slopes, yielding: Sequence[int]) -> tuple[NDArray[Any], NDArray[Any]]:
     """What free joints that yield do about A and A_v by themselves, which is then gone from the slopes.
 
-    M times the accelerations A of a joint with all six freedoms is what A takes. So a floating base answers its own
+    M times the accelerations A of a joint with all six DoF is what A takes. So a floating base answers its own
     rotation against gravity and its own linear velocity alone, and all other accelerations stay exactly as they are.
     """
     by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")

@@ -1,10 +1,10 @@
 """Derivatives of any algorithm by running it on dual numbers: a check on the closed forms, and the way to second ones.
 
-Not in the papers. A coordinate moves along a freedom as `integrate` moves it, so derivatives are in the tangent space. In
-second derivatives the last index is the freedom by which the matrix of first ones was differentiated: where rotations do
+Not in the papers. A coordinate moves along a DoF as `integrate` moves it, so derivatives are in the tangent space. In
+second derivatives the last index is the DoF by which the matrix of first ones was differentiated: where rotations do
 not commute, ∂/∂q_k of ∂/∂q_j is not that of j and k exchanged.
 
-Cost: two to three times the algorithm's for each freedom, less what the columns have in common when they are traced.
+Cost: two to three times the algorithm's for each DoF, less what the columns have in common when they are traced.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _second(first: Algorithm, model: Model, state: tuple[Any, Any, Any]) -> NDAr
 
 
 def by(function: Algorithm, model: Model, state: Sequence[Any], which: int) -> NDArray[Any]:
-    """The derivatives of a function of (q, v, …) by one of its arguments: one more axis, over the freedoms."""
+    """The derivatives of a function of (q, v, …) by one of its arguments: one more axis, over the degrees of freedom."""
     parts = [split(x) for x in state]
     columns = []
     for k in range(model.nv):
@@ -67,7 +67,7 @@ def by(function: Algorithm, model: Model, state: Sequence[Any], which: int) -> N
 
 
 def _along(model: Model, q: Sequence[Scalar], k: int) -> list[Scalar]:
-    """How all coordinates change along freedom k."""
+    """How all coordinates change along degree of freedom k."""
     rates: list[Scalar] = [0.0] * model.nq
     for i, _ in model.outward():
         slot = model.slots[i]

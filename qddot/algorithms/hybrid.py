@@ -1,4 +1,4 @@
-"""Hybrid dynamics: some freedoms have their acceleration prescribed, the others their force given.
+"""Hybrid dynamics: some degrees of freedom have their acceleration prescribed, the others their force given.
 
 Kim 2012, section 2.3, Table 4, with (34) after errata K2. A joint may be prescribed in part: its axes split into
 S_u, whose accelerations are known and join η, and S_v, which yield as in Table 3. Where all of a joint is prescribed
@@ -6,10 +6,10 @@ S_v has no columns, and what is left of its lines is the table's `i ∈ u`: Π =
 
 | code       | Kim        | meaning                                                    |
 |------------|------------|------------------------------------------------------------|
-| u[i], w[i] | u, v       | which of joint i's freedoms have a given acceleration, force |
+| u[i], w[i] | u, v       | which of joint i's degrees of freedom have a given acceleration, force |
 | eta[i]     | η_i + S q̈_u | acceleration that velocity and prescribed motion cause     |
 | I_A, B     | Î_i, B̂_i   | articulated inertia and bias force, (52) (53)              |
-| U, Psi     | Î S_v, Ψ_i | of the freedoms that yield                                 |
+| U, Psi     | Î S_v, Ψ_i | of the degrees of freedom that yield                                 |
 
 The result has two rows: all accelerations, all forces. With nothing prescribed it is forward dynamics, with everything
 inverse dynamics. Cost: O(n).
@@ -70,7 +70,7 @@ def hybrid_dynamics_classical(
     model: Model, q: Any, v: Any, a: Any, tau: Any, f_ext: Any = None, *, prescribed: Chosen
 ) -> NDArray[Any]:
     """The same by A = A⁰ + δ (see `classical`): the prescribed accelerations are in A⁰, and δ has neither velocity, gravity
-    nor prescribed motion in it, so that it vanishes inward of all freedoms that yield.
+    nor prescribed motion in it, so that it vanishes inward of all degrees of freedom that yield.
     """
     passive = passive_forces(model, q, v)
     tau = tau + passive
@@ -114,7 +114,7 @@ def _recursion(
             beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)
         B[p] = B[p] + Ad_inv_T(T[i], beta)  # (53)
     Vdot[0] = base
-    for i, p in model.outward():  # outward: accelerations, and forces of prescribed freedoms
+    for i, p in model.outward():  # outward: accelerations, and forces of prescribed degrees of freedom
         S_v, S_u = columns(S[i], w[i]), columns(S[i], u[i])
         carried = Ad_inv(T[i], Vdot[p]) + eta[i]
         yielded = Psi[i] @ (at(tau[i], w[i]) - U[i].dot(carried) - S_v.T @ B[i])  # Kim (45)
@@ -160,7 +160,7 @@ def _partitioned(
 
 
 def yielding(model: Model, prescribed: Chosen) -> tuple[list[int], list[list[int]]]:
-    """The freedoms with given force, and for each the others of them that carry it, counted among themselves."""
+    """The degrees of freedom with given force, and for each the others of them that carry it, counted among themselves."""
     free = [k for k in range(model.nv) if k not in set(prescribed)]
     place, above = {k: r for r, k in enumerate(free)}, freedoms_above(model)
     return free, [[place[i] for i in above[k] if i in place] for k in free]
@@ -172,7 +172,7 @@ def only(a: Any, prescribed: Chosen) -> NDArray[Any]:
 
 
 def kinds_of_freedoms(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list[int]]]:
-    """Of each joint, the freedoms with given acceleration and those with given force."""
+    """Of each joint, the degrees of freedom with given acceleration and those with given force."""
     chosen = set(prescribed)
     own = [range(slot.v.start, slot.v.stop) for slot in model.slots]
     u = [[k - ks.start for k in ks if k in chosen] for ks in own]
@@ -180,17 +180,17 @@ def kinds_of_freedoms(model: Model, prescribed: Chosen) -> tuple[list[list[int]]
 
 
 def at(x: Sequence[Scalar], ks: Chosen) -> Vector:
-    """Of one joint's numbers, those of these freedoms."""
+    """Of one joint's numbers, those of these degrees of freedom."""
     return Vector(x[k] for k in ks)
 
 
 def columns(S: Motions, ks: Chosen) -> Motions:
-    """Of one joint's axes, those of these freedoms."""
+    """Of one joint's axes, those of these degrees of freedom."""
     return Motions(S[k] for k in ks)
 
 
 def merged(u: Chosen, x: Vector, w: Chosen, y: Vector) -> Vector:
-    """One joint's numbers from those of its two kinds of freedoms."""
+    """One joint's numbers from those of its two kinds of degrees of freedom."""
     found = {**dict(zip(u, x, strict=True)), **dict(zip(w, y, strict=True))}
     return Vector(found[k] for k in range(len(found)))
 

@@ -60,7 +60,7 @@ def inverse_inertia(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
         push = [S[j].T @ f for f in F[j]]
         answer = [Psi[j] @ x for x in push]
         found.add(*(push[r].dot(answer[c]) for r, c in _LOWER))
-        # a joint of six freedoms passes nothing on
+        # a joint of six degrees of freedom passes nothing on
         left = [zero_force() if model.is_loose(j) else f - U[j] @ x for f, x in zip(F[j], answer, strict=True)]
         F[p] = tuple(Ad_inv_T(T[j], f) for f in left)
     sums = dict(zip(_LOWER, found.sums, strict=True))

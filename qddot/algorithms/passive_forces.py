@@ -41,7 +41,7 @@ def passive_derivatives(model: Model, q: Any, v: Any) -> tuple[NDArray[Any], NDA
 
 
 def joint_derivatives(model: Model, i: int, x: Vector, u: Vector, k: int) -> tuple[Vector, Vector]:
-    """Of one joint, by its freedom k."""
+    """Of one joint, by its degree of freedom k."""
     square = u[k] * u[k] + model.friction_velocity**2
     coulomb = model.friction[i][k] * (model.friction_velocity**2 / (square * sqrt(square)))
     none = Vector((0.0,) * len(u))

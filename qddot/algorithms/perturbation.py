@@ -149,7 +149,7 @@ def with_external(model: Model, change: Change, dF_ext: Any) -> Change:
 
 
 def _parts(model: Model, e: Any) -> Iterator[tuple[int, Vector]]:
-    """(link, e_i) of the joints that a direction over the freedoms has to do with."""
+    """(link, e_i) of the joints that a direction over the degrees of freedom has to do with."""
     parts = model.velocities(e)
     return ((i, parts[i]) for i, _ in model.outward() if not all(isinstance(x, float) and x == 0.0 for x in parts[i]))
 

@@ -103,7 +103,7 @@ def inverse_dynamics_derivatives(model: Model, q: Any, v: Any, a: Any, f_ext: An
 
 
 def forward_dynamics_derivative(model: Model, q: Any, v: Any, tau: Any, change: Change, f_ext: Any = None) -> NDArray[Any]:
-    """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no freedom prescribed, as Table 3 is Table 4."""
+    """∂q̈/∂p.   Kim Table 6 (K13-K15): Table 7 with no degree of freedom prescribed, as Table 3 is Table 4."""
     return hybrid_dynamics_derivative(model, q, v, np.zeros(model.nv), tau, change, f_ext, prescribed=())[..., 0, :]
 
 
@@ -112,7 +112,7 @@ def hybrid_dynamics_derivative(
 ) -> NDArray[Any]:
     """∂q̈/∂p and ∂τ/∂p, complete: two rows.   Kim Table 7 (K13-K18), the backward loop in `_inward`.
 
-    Single freedoms of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
+    Single degrees of freedom of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
     """
     u, w = kinds_of_freedoms(model, prescribed)
     change = _of_what_is_given(change, u, w)
@@ -201,7 +201,7 @@ def _outward(
     change: Change,
     kinds: tuple[list[list[int]], list[list[int]]],
 ) -> NDArray[Any]:
-    """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed freedoms."""
+    """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed degrees of freedom."""
     (eta, deta), (B, dB), (u, w) = etas, biases, kinds
     I_A, U, Psi, dI_A, dU, N = found
     da, dtau, (Vdot, dVdot) = model.joint_vector("dqdd"), model.joint_vector("dtau"), model.per_link("Vdot", "dVdot")
@@ -283,7 +283,7 @@ def hybrid_dynamics_derivatives(
 
 
 def _all_columns(model: Model, kinds: Sequence[Any], slope: Any) -> NDArray[Any]:
-    """A matrix for each kind of p, a column for each freedom."""
+    """A matrix for each kind of p, a column for each degree of freedom."""
     matrices = [model.by_columns(lambda e, kind=kind: slope(kind(e))) for kind in kinds]  # type: ignore[misc]
     return np.stack(np.broadcast_arrays(*matrices), axis=-3)
 

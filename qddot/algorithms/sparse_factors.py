@@ -1,12 +1,12 @@
 """The mass matrix factored as the tree allows: M = Lᵀ D L without fill-in, and M⁻¹ from it.
 
-M_ij is zero unless one of the freedoms i, j carries the other; eliminating from the leaves inward keeps it so. Lin 1991
+M_ij is zero unless one of the DoF i, j carries the other; eliminating from the leaves inward keeps it so. Lin 1991
 recommends LDLᵀ for solving with the inertia matrix; the order that the tree's sparsity asks for is Featherstone's (the
-ABA reads M the same way, see `articulated_body`). Freedoms are numbered as in v, ancestors first.
+ABA reads M the same way, see `articulated_body`). Degrees of freedom are numbered as in v, ancestors first.
 
 | code   | meaning                                                           |
 |--------|-------------------------------------------------------------------|
-| above[k] | the freedoms that carry freedom k, nearest first                |
+| above[k] | the degrees of freedom that carry degree of freedom k, nearest first                |
 | L, D   | factors: unit lower triangular, diagonal                          |
 | Y      | L⁻¹, with the same zeros                                          |
 
@@ -33,7 +33,7 @@ Sparse = list[dict[int, Scalar]]
 
 
 def freedoms_above(model: Model) -> list[list[int]]:
-    """For each freedom those that carry it, nearest first. Mimic joints couple branches: then all that come before."""
+    """For each DoF those that carry it, nearest first. Mimic joints couple branches: then all that come before."""
     if model.is_coupled:
         return [list(range(k - 1, -1, -1)) for k in range(model.nv)]
     above: list[list[int]] = []
@@ -48,9 +48,9 @@ def freedoms_above(model: Model) -> list[list[int]]:
 def factors(
     M: Sequence[Sequence[Scalar]], above: list[list[int]], floors: Sequence[Scalar] = ()
 ) -> tuple[Sparse, list[Scalar]]:
-    """L and the reciprocals of D with M = Lᵀ D L: each row less what the freedoms that it carries take from it.
+    """L and the reciprocals of D with M = Lᵀ D L: each row less what the degrees of freedom that it carries take from it.
 
-    What D is not above its floor is rounding, and gives NaN; freedoms without a floor are not watched.
+    What D is not above its floor is rounding, and gives NaN; degrees of freedom without a floor are not watched.
     """
     watched = dict(enumerate(floors))
     H: Sparse = [{k: M[k][k], **{i: M[k][i] for i in above[k]}} for k in range(len(M))]
@@ -66,7 +66,7 @@ def factors(
 
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
-    """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few freedoms."""
+    """a = M⁻¹(tau + passive - bias + Jᵀf_ext) by solving with the factors. Walker & Orin; cheapest for few DoF."""
     bias = rigid_body_forces(model, q, v, np.zeros(model.nv), f_ext)
     return solve(model, mass_matrix(model, q), tau + passive_forces(model, q, v) - bias)
 
@@ -107,7 +107,7 @@ def rows_of(M: NDArray[Any]) -> Matrix:
 
 
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
-    """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: freedoms a and b meet in the freedoms that carry both."""
+    """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: degrees of freedom a and b meet in the degrees of freedom that carry both."""
     return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors))
 
 
@@ -138,7 +138,7 @@ def inverse_of(Y: Sparse, reciprocal: list[Scalar]) -> NDArray[Any]:
 
 
 def inverse_times(Y: Sparse, reciprocal: list[Scalar], b: Sequence[Scalar]) -> list[Scalar]:
-    """M⁻¹ b. Where b is known to be zero nothing is done for it: x_k comes by way of the freedoms that carry both."""
+    """M⁻¹ b. Where b is known to be zero nothing is done for it: x_k comes by way of the DoF that carry both."""
     z: dict[int, Scalar] = {}
     for k, x in enumerate(b):
         for i, y in Y[k].items() if not _is_zero(x) else ():

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from qddot.dynamics.catalogue import ALIASES, cheapest, lookup, traced
+from qddot.dynamics.catalogue import ALIASES, lookup
+from qddot.dynamics.choose import cheapest
+from qddot.dynamics.trace import traced
 from qddot.errors import FormulationError, InputError, printable, unknown
 from qddot.robot import Robot
 
@@ -103,7 +105,7 @@ def _pairs(robot: Robot, functions: Sequence[str], methods: Sequence[str]) -> It
             raise InputError(f"function {name!r} needs {what}; robot.kernel({name!r}, {asked}).info has its operations")
     massless = robot.massless_joints
     if massless and (solving := [f for f in functions if f in _SOLVE]):
-        raise InputError(f"{solving[0]} is not defined: {robot._no_mass()}")
+        raise InputError(f"{solving[0]} is not defined: {robot.engine.solvability.error()}")
     chosen = functions or [f for f in DEFAULT if not (massless and f in _SOLVE)]
     known = {m: None for f in chosen for m in lookup(f, "auto")[0].methods}
     for name in methods:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from qddot import robots
 from qddot.compiler.runtime.threads import get_num_threads
-from qddot.dynamics.identities import Identity, identities
 from qddot.errors import QddotError
 from qddot.robot import Robot
+from qddot.robot.identities import Identity, identities
 from qddot.robot.load import load
 from qddot.scalars import sin
-from qddot.simulation import Rollout, Trajectory, controls, drift, forces
+from qddot.simulation import Rollout, Trajectory, controls, forces
 from qddot.simulation.run_folder import Recording
+from qddot.simulation.simulate import drift
 
 Array = NDArray[Any]
 
@@ -177,7 +178,7 @@ def compute(scene: Scene) -> tuple[Trajectory, Row]:
 
 def _trajectory(scene: Scene, rollout: Rollout, q: Array, v: Array) -> Trajectory:
     numbers = np.arange(0, scene.steps + 1, scene.every)
-    t, channels = rollout.dt * numbers, drift(scene.robot, q, v)
+    t, channels = rollout.dt * numbers, drift(scene.robot.engine, q, v)
     if scene.force is not None:
         channels["f_ext"] = np.array([scene.force(*state) for state in zip(t, q, v, strict=True)], dtype=float)
     info = {"integrator": "rk4", "dt": rollout.dt, "steps": scene.steps, "record": scene.every, "made by": _MADE_BY}

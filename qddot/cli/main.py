@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from qddot import __version__, robots
+from qddot import robots
 from qddot.cli import bench, count, demo, export, view
 from qddot.cli import cache as cache_command
 from qddot.cli import compare as compare_command
 from qddot.compiler.runtime.threads import get_num_threads
-from qddot.dynamics.identities import Identity, identities
 from qddot.errors import Finding, QddotError, QddotWarning, printable
 from qddot.robot import Robot
+from qddot.robot.identities import Identity, identities
 from qddot.robot.load import PRINTED, load
+from qddot.version import __version__
 
 TRUST = "let the file lead to meshes and included files anywhere, and read MJCF without limits of time and memory"
 
@@ -192,7 +193,7 @@ def _limits(robot: Robot, i: int) -> str:
 def _massless(robot: Robot) -> Iterator[str]:
     if robot.massless_joints:
         yield ""
-        yield f"warning: forward dynamics is not defined: {robot._no_mass()}"
+        yield f"warning: forward dynamics is not defined: {robot.engine.solvability.error()}"
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[str]:

@@ -13,9 +13,12 @@ import numpy as np
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.threads import get_num_threads, set_num_threads
 from qddot.dynamics import pipeline
-from qddot.dynamics.catalogue import FUNCTIONS, cheapest
+from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.choose import cheapest
+from qddot.dynamics.engine import Engine, HasEngine
+from qddot.dynamics.request import Request
 from qddot.errors import FormulationError
-from qddot.robot import Robot
+from qddot.mechanism.configurations import random_state
 
 STATES, ROUNDS = 2048, 7
 
@@ -43,13 +46,13 @@ class Formulation:
         return self.ops.get("mul", 0) + self.ops.get("add", 0)
 
 
-def compare(robot: Robot, function: str, *, measure: bool = False, most: float | None = None) -> list[Formulation]:
+def compare(robot: HasEngine, function: str, *, measure: bool = False, most: float | None = None) -> list[Formulation]:
     """Every formulation of a function, traced for this robot and, if asked, compiled and measured on this machine.
 
-    Measured are those that have at most `most` times the fewest instructions; all take turns on the same states on one
+    Measured are those that have at most `most` times the fewest instructions; all are interleaved on the same states on one
     thread, in a batch, and the median counts.
     """
-    model = robot.spanning_tree().model
+    model = robot.engine.tree.model
     chosen = cheapest(model, function, "auto")
     rows = []
     for method in FUNCTIONS[function].methods:
@@ -66,14 +69,14 @@ def compare(robot: Robot, function: str, *, measure: bool = False, most: float |
     least = min(r.instructions for r in rows if not r.refused)
     limit = pipeline.MOST_INSTRUCTIONS if most is None else most * least
     fit = [r.method for r in rows if not r.refused and r.instructions <= min(limit, pipeline.MOST_INSTRUCTIONS)]
-    times = measured(robot.spanning_tree(), function, fit)
+    times = measured(robot.engine.tree, function, fit)
     return [Formulation(**{**vars(r), "nanoseconds": times.get(r.method)}) for r in rows]
 
 
-def measured(robot: Robot, function: str, methods: Sequence[str], rounds: int = ROUNDS) -> dict[str, float]:
+def measured(engine: Engine, function: str, methods: Sequence[str], rounds: int = ROUNDS) -> dict[str, float]:
     """Nanoseconds a state of the kernels of these formulations."""
-    arrays = states(robot, function)
-    built = {m: pipeline.build(robot.model, function, m, form="unrolled") for m in methods}
+    arrays = states(engine, function)
+    built = {m: pipeline.build(engine.model, Request(function, m, form="unrolled")) for m in methods}
     threads = get_num_threads()
     try:
         set_num_threads(1)
@@ -96,11 +99,11 @@ def _rounds(built: Mapping[str, Kernel], arrays: list[Any], rounds: int) -> Iter
         yield ((method, turn(kernel)) for method, kernel in built.items())
 
 
-def states(robot: Robot, function: str) -> list[Any]:
+def states(engine: Engine, function: str) -> list[Any]:
     """A batch of random inputs of a function."""
     rng = np.random.default_rng(0)
-    pairs = [robot.random_state(rng) for _ in range(64)]
+    pairs = [random_state(engine.model, rng) for _ in range(64)]
     q, v = (np.resize(np.stack(x), (STATES, x[0].size)) for x in zip(*pairs, strict=True))
     known = {"q": q, "v": v, "a": v[::-1].copy(), "tau": v[::-1].copy()}
-    known["f_ext"] = rng.standard_normal((STATES, robot.model.n_links, 6))
+    known["f_ext"] = rng.standard_normal((STATES, engine.model.n_links, 6))
     return [known[x] for x in FUNCTIONS[function].inputs]

@@ -13,7 +13,7 @@ from qddot.mechanism.model import Model
 from qddot.spatial import inertia_seen
 from qddot.spatial.joint_blocks import Vector
 
-_MANY = 60  # freedoms: above them articulated bodies are cheaper than a factored mass matrix
+_MANY = 60  # degrees of freedom: above them articulated bodies are cheaper than a factored mass matrix
 _ILL = 1e4  # a condition number: what costs four digits of sixteen
 _GRADED = 1e7  # a condition number that no robot of links of like size has
 _THIN = 1e4  # of moments of inertia: a hundred times as long as thick
@@ -57,7 +57,7 @@ def _condition(model: Model) -> float:
 class Felt(NamedTuple):
     """What the joints feel of all that they carry, the largest of some random configurations."""
 
-    inertia: tuple[Vector, ...]  # M_kk of each joint's freedoms
+    inertia: tuple[Vector, ...]  # M_kk of each joint's degrees of freedom
     is_thin: bool  # whether some joint carries much more inertia across its axes than about them
 
 

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.dynamics.engine import Engine
+from qddot.dynamics.input_checks import numbers
 from qddot.errors import InputError
 
 Array = NDArray[Any]
@@ -81,7 +83,7 @@ class HybridDynamicsDerivatives(NamedTuple):
 
 
 class SecondDerivatives(NamedTuple):
-    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by freedom k."""
+    """∂²/∂q∂q, ∂²/∂q∂v, ∂²/∂v∂v, and the slope of M or M⁻¹ by q. [i, j, k] is that of the matrix [i, j] by DoF k."""
 
     dqq: Array
     dqv: Array
@@ -99,15 +101,15 @@ class ConstrainedDerivatives(NamedTuple):
 class Pull:
     """Jᵀ at the configurations of one call, and the slopes that its external forces have there."""
 
-    def __init__(self, robot: Any, q: Any, df_ext_dq: Any, df_ext_dv: Any) -> None:
-        self.robot, self.q = robot, np.array(q)  # a copy: it is read again when df_ext is asked for
+    def __init__(self, engine: Engine, q: Any, df_ext_dq: Any, df_ext_dv: Any) -> None:
+        self.engine, self.q = engine, np.array(q)  # a copy: it is read again when df_ext is asked for
         self.slopes = [("df_ext_dq", self._checked("df_ext_dq", df_ext_dq))]
         self.slopes += [("df_ext_dv", self._checked("df_ext_dv", df_ext_dv))]
 
     @cached_property
     def J_T(self) -> Array:
         """(..., nv, 6 n_links)."""
-        return np.asarray(self.robot._run("external_force_jacobian", self.q))
+        return np.asarray(self.engine.evaluate("external_force_jacobian", self.q))
 
     def complete(self, kind: type[Kind], parts: list[Array], D: Array | None, *, less_own: bool = False) -> Kind:
         """The slopes by q, by v and by all else, with the chain rule. D answers joint forces, less themselves if asked."""
@@ -120,7 +122,7 @@ class Pull:
 
         def by_forces() -> Array:
             found = answer(None)
-            return found.reshape(*found.shape[:-1], self.robot.model.n_links, 6)
+            return found.reshape(*found.shape[:-1], self.engine.model.n_links, 6)
 
         total = list(parts)
         for k, (what, slopes) in enumerate(self.slopes):
@@ -136,14 +138,14 @@ class Pull:
         """Slopes of forces, (..., 6 n_links, nv)."""
         if slopes is None:
             return None
-        robot, n = self.robot, self.robot.model.n_links
-        array = robot._numbers(slopes, what)
-        if array.shape[-3:] != (n, 6, robot.nv):
+        model, n = self.engine.model, self.engine.model.n_links
+        array = numbers(slopes, what)
+        if array.shape[-3:] != (n, 6, model.nv):
             raise InputError(
-                f"{what} has shape {array.shape}, but must be (..., {n}, 6, {robot.nv}): "
-                f"the slope of each component of f_ext along each freedom of robot {robot.name!r}"
+                f"{what} has shape {array.shape}, but must be (..., {n}, 6, {model.nv}): "
+                f"the slope of each component of f_ext along each degree of freedom of robot {model.name!r}"
             )
-        return np.asarray(array.reshape(*array.shape[:-3], 6 * n, robot.nv))
+        return np.asarray(array.reshape(*array.shape[:-3], 6 * n, model.nv))
 
     def _fits(self, what: str, slopes: Array, part: Array) -> None:
         try:

@@ -19,6 +19,7 @@ from qddot.compiler.codegen import c99
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime.c_compiler import Measured, find, measure
 from qddot.dynamics import catalogue
+from qddot.dynamics.choose import cheapest
 from qddot.errors import FileError, InputError, KernelTooLargeError, message
 from qddot.mechanism.model import Model
 
@@ -115,7 +116,7 @@ def c_source(
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
     needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows), ("by", by)) if x is not None}
-    choice = catalogue.cheapest(model, function, method, **needs)
+    choice = cheapest(model, function, method, **needs)
     plain, method = choice.program, choice.method
     count = len(plain.nodes())
     if count > MOST_OPERATIONS:
@@ -204,7 +205,7 @@ def _checked_name(name: str) -> str:
 
 
 def _head(name: str, facts: Sequence[tuple[str, str]], fma: bool) -> Iterator[str]:
-    from qddot import __version__
+    from qddot.version import __version__
 
     width = max(len(key) for key, _ in facts) + 2
     yield f"/* {name}"

@@ -26,7 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from qddot.algorithms import loop_constraints
 from qddot.algorithms.constrained_dynamics import RANK
+from qddot.dynamics.engine import Engine
+from qddot.dynamics.request import no_constraints
 from qddot.errors import Finding, InputError
+from qddot.mechanism.configurations import integrate, neutral, normalize, random_state
 from qddot.mechanism.model import Loop, Model
 
 Array = NDArray[Any]
@@ -44,11 +47,12 @@ _STIFF = 1e4  # least damping of the last steps, times |φ|²: directions in whi
 
 
 class Assembly:
-    """The loops and other constraints of one robot, whose kernels it asks for: their rows, and how they close."""
+    """The loops and other constraints of one robot: their rows, and how they close."""
 
-    def __init__(self, robot: Any) -> None:
-        self.robot = robot
-        self.model: Model = robot.model
+    def __init__(self, engine: Engine) -> None:
+        if not engine.model.is_constrained:
+            raise no_constraints(engine.model)
+        self.engine, self.model = engine, engine.model
         self.names = loop_constraints.row_names(self.model)
         self._seen: list[Array] = []
 
@@ -90,7 +94,7 @@ class Assembly:
     @property
     def finding(self) -> Finding | None:
         """What there is to say of how the loops close."""
-        element = f"robot {self.robot.name!r}"
+        element = f"robot {self.model.name!r}"
         try:
             if self.is_exact:
                 return None
@@ -121,7 +125,7 @@ class Assembly:
         """Which configurations are assembled in such a way."""
         if not self.has_other_ranks:
             return np.asarray(False)
-        A = self.robot._run("constraint_jacobian", q)
+        A = self.engine.evaluate("constraint_jacobian", q)
         return self._has_more(np.where(np.isfinite(A), A, 0.0))
 
     def _has_more(self, A: Array) -> Array:
@@ -134,7 +138,7 @@ class Assembly:
 
     def more_rows_error(self, help: str) -> InputError:
         return InputError(
-            f"the constraints of robot {self.robot.name!r} have a larger rank in this configuration than near its neutral "
+            f"the constraints of robot {self.model.name!r} have a larger rank in this configuration than near its neutral "
             f"one, where it is {len(self.rows)}: it is assembled in another way; {help}"
         )
 
@@ -170,14 +174,14 @@ class Assembly:
     def _jacobians(self) -> Array:
         """A at the closed configurations, those near the neutral one first."""
         q, off = self._tried
-        return np.asarray(self.robot._run("constraint_jacobian", q[off <= self.tolerance]))
+        return np.asarray(self.engine.evaluate("constraint_jacobian", q[off <= self.tolerance]))
 
     @cached_property
     def _tried(self) -> tuple[Array, Array]:
         """Configurations as closed as they can be, and what they miss by; some are closed."""
-        robot, rng = self.robot, np.random.default_rng(0)
-        near = [robot.integrate(robot.neutral(), x) for x in 0.3 * rng.standard_normal((_STARTS, robot.nv))]
-        starts = np.stack([robot.neutral(), *near, *(robot.random_state(rng)[0] for _ in range(_STARTS))])
+        model, rng = self.model, np.random.default_rng(0)
+        near = [integrate(model, neutral(model), x) for x in 0.3 * rng.standard_normal((_STARTS, model.nv))]
+        starts = np.stack([neutral(model), *near, *(random_state(model, rng)[0] for _ in range(_STARTS))])
         q, off = self._closed(starts, 1e-12)
         if not np.any(off <= self._most) and self._seen:  # a user may know better where it closes
             q, off = self._closed(np.concatenate(self._seen), 1e-12)
@@ -188,14 +192,14 @@ class Assembly:
     def see(self, q: ArrayLike) -> None:
         """Remembers a few configurations that are asked for, until closed ones are known."""
         if "_tried" not in self.__dict__:
-            array = self.robot._q(q).reshape(-1, self.robot.nq)[:8]
+            array = self.engine.checks.q(q).reshape(-1, self.model.nq)[:8]
             self._seen = [*self._seen[-7:], array[np.isfinite(array).all(axis=-1)].astype(float)]
 
     def close(self, q: ArrayLike, tolerance: float | None) -> tuple[Array, Array]:
         """The configurations with closed loops that are found from q, and what they miss by."""
-        given = self.robot._q(q)
-        sound = np.isfinite(given).all(axis=-1)
-        start = np.where(sound[..., None], given, self.robot.neutral())
+        given = self.engine.checks.q(q)
+        sound = np.asarray(np.isfinite(given).all(axis=-1))
+        start = np.where(sound[..., None], given, neutral(self.model))
         if tolerance is None:
             self.see(given)
             tolerance = self._tolerance_or_exact()
@@ -220,8 +224,8 @@ class Assembly:
         It goes on to a hundredth of the tolerance, or until steps no longer halve |φ| where it is `enough` already.
         The last steps are damped more: rows that contradict each other by rounding pull along free motions otherwise.
         """
-        run, integrate = self.robot._run, self.robot.integrate
-        q = np.array(self.robot.normalize(q), dtype=float)
+        run = self.engine.evaluate
+        q = np.array(normalize(self.model, self.engine.checks.shaped(q, self.model.nq, "q", "nq")), dtype=float)
         phi = run("constraint_residual", q)
         damping, settled = np.ones(phi.shape[:-1]), np.zeros(phi.shape[:-1], bool)
         for _ in range(steps):
@@ -231,7 +235,7 @@ class Assembly:
             A = run("constraint_jacobian", q)
             size = np.sum(phi * phi, axis=-1)
             least = np.where(off <= self._most, _STIFF, 0.0)
-            moved = integrate(q, -_damped(A, np.minimum(np.maximum(damping, least) * size, 1e6), phi))
+            moved = integrate(self.model, q, -_damped(A, np.minimum(np.maximum(damping, least) * size, 1e6), phi))
             there = run("constraint_residual", moved)
             new = np.nan_to_num(np.sum(there * there, axis=-1), nan=np.inf)
             settled |= (off <= enough) & ~(new < 0.25 * size)
@@ -248,9 +252,9 @@ class Assembly:
         if tolerance == EXACT or self.is_exact:
             return q, off
         for _ in range(4):
-            A, phi = self.consistent(*(self.robot._run(f"constraint_{x}", q) for x in ("jacobian", "residual")))
-            moved = self.robot.integrate(q, -_damped(A, np.zeros(phi.shape[:-1]), phi))
-            there = np.max(np.abs(self.robot._run("constraint_residual", moved)), axis=-1, initial=0.0)
+            A, phi = self.consistent(*(self.engine.evaluate(f"constraint_{x}", q) for x in ("jacobian", "residual")))
+            moved = integrate(self.model, q, -_damped(A, np.zeros(phi.shape[:-1]), phi))
+            there = np.max(np.abs(self.engine.evaluate("constraint_residual", moved)), axis=-1, initial=0.0)
             better = (off <= tolerance) & (there <= tolerance)
             q, off = np.where(better[..., None], moved, q), np.where(better, there, off)
         return q, off
@@ -277,7 +281,7 @@ class Assembly:
         return (A, *(on(A, on(V, reciprocal * on(U_T, weight * b))) for b in sides))
 
     def _cannot_close(self, q: Array, why: str, tolerance: float | None = None) -> InputError:
-        phi = np.abs(self.robot._run("constraint_residual", q))
+        phi = np.abs(self.engine.evaluate("constraint_residual", q))
         worst = int(np.argmax(np.nan_to_num(phi, nan=np.inf)))
         off, limit = float(phi[worst]), self._most if tolerance is None else tolerance
         said = "what six digits in a file explain" if self.model.loop_tolerance is None and tolerance is None else "allowed"
@@ -285,7 +289,7 @@ class Assembly:
         if off <= CLOSED:
             help = f"if they are meant to miss by so much, take robot.with_loop_tolerance({_decade(off):.0e}); else {help}"
         return InputError(
-            f"robot {self.robot.name!r} cannot be assembled: {why}{self.names[worst]} stays off by {off:.3g} m or rad, "
+            f"robot {self.model.name!r} cannot be assembled: {why}{self.names[worst]} stays off by {off:.3g} m or rad, "
             f"more than the loop tolerance of {limit:.1e} that is {said}; {help}"
         )
 

@@ -1,32 +1,50 @@
-"""A function of a model into a kernel: the formulation and the form chosen, compiled, and kept on disk."""
+"""From a function to machine code: trace, choose, fuse, schedule, render, compile, cache.
+
+The same way for all code: kernels of a robot's functions, kernels of a user's own function, and loops over time around a
+step. What is compiled is known by everything that it depends on: a robot's function by the model's digest and the request,
+any other code by its traced operations, because a user's function may depend on anything outside of it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qddot.compiler import targets
 from qddot.compiler.ir.packed_output import Layout, layout_of, with_layout
-from qddot.compiler.runtime import llvm_compile, stored
+from qddot.compiler.runtime import stored
+from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
-from qddot.compiler.runtime.kernel import Info, Kernel, Shape
+from qddot.compiler.runtime.kernel import Info, Kernel, Shape, Source
+from qddot.compiler.runtime.time_stepping import TimeLoop
+from qddot.compiler.targets import Target
 from qddot.compiler.targets.host import host
-from qddot.dynamics.catalogue import cheapest, cheapest_rolled, explain, explain_rolled, input_shapes, lookup
+from qddot.dynamics.catalogue import input_shapes, lookup
+from qddot.dynamics.choose import cheapest, cheapest_rolled
+from qddot.dynamics.explain import explain, explain_rolled
+from qddot.dynamics.request import Request
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model
 
-if TYPE_CHECKING:  # rendering is loaded when something is to be compiled
+if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
+    from qddot.compiler.ir.expr import Graph
     from qddot.compiler.ir.loop_program import Rolled
     from qddot.compiler.ir.program import Program
+    from qddot.compiler.ir.step_program import Layout as StepLayout
+    from qddot.compiler.ir.step_program import Step
 
-MOST_INSTRUCTIONS = 150_000  # some half a minute to compile
-_MOST_NUMBERS = 20_000  # of a result that takes some ten instructions each: more are not tried as straight-line code
-LONG = 80  # links above which code keeps its loops (docs/decisions/0007)
-_ALIKE = 4  # links of a kind, on average, that make it worth while
+MOST_INSTRUCTIONS = 150_000  # of straight-line code: some half a minute to compile
+_MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions each
+LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
+_MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
+_NOTICE_FROM = 15_000  # operations that take longer than a second to compile
+MAX_KEPT = 64  # pieces of code of users' functions in memory; older ones may still be on disk
 _FACTS: stored.Fields = {
     "method": stored.text,
     "form": stored.text,
@@ -39,124 +57,118 @@ _FACTS: stored.Fields = {
 }
 
 
-def build(
-    model: Model,
-    name: str,
-    method: str = "auto",
-    dtype: str = "float64",
-    lanes: int | None = None,
-    *,
-    form: str = "auto",
-    regroup: bool = True,
-    free: Sequence[str] = (),
-    packed: bool = False,
-    **needs: Any,
-) -> Kernel:
+# ---- kernels of a robot's functions ----------------------------------------------------------------------------------
+
+
+def build(model: Model, request: Request) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
-    function = lookup(name, method)[0]
-    begin = time.perf_counter()
-    needs = {**needs, "regroup": regroup, **({"free": tuple(free)} if free else {})}
-    key = _key(model, name, method, dtype, lanes, {**needs, "form": form, "packed": packed})
-    inputs, output = input_shapes(model, function, free), function.output(model)
-    fields = {**_FACTS, "layout": Layout.from_json} if packed else _FACTS
-    found = stored.find(key, fields)
-    cached = found is not None
+    begin, function, target = (
+        time.perf_counter(),
+        lookup(request.function, request.method)[0],
+        targets.named(request.target),
+    )
+    inputs, output = input_shapes(model, function, request.free), function.output(model)
+    fields = {**_FACTS, "layout": Layout.from_json} if request.packed else _FACTS
+    key = _digest(model.digest, request, target.identity)
+    found, cached = stored.find(key, fields, target), True
     if found is None:
-        found = stored.store(key, *_compile(model, name, method, dtype, lanes, form, needs, inputs, output, packed), fields)
+        facts, text = _rendered(model, request, inputs, output, target)
+        with _Notice(f"{request.function} of {model.name!r}", facts["instructions"]):
+            data = target.compile(text, request.function)
+        found, cached = stored.store(key, facts, data, fields, target), False
     facts, data, code = found
     layout = facts.pop("layout", None)
-    if sums := facts.pop("sums"):
-        needs["sums"] = sums
+    tracing = {**request.tracing, **({"sums": True} if facts.pop("sums") else {})}
+    told = explain_rolled if facts["form"] == "rolled" else explain
     info = Info(
-        function=name,
-        dtype=dtype,
+        function=request.function,
+        dtype=request.dtype,
         code_bytes=len(data),
         compile_seconds=time.perf_counter() - begin,
         cached=cached,
-        free=tuple(free),
+        free=request.free,
         **facts,
     )
-    names = (*function.inputs, *free)
-    told = explain_rolled if facts["form"] == "rolled" else explain
-    shape = output if layout is None else (layout.size,)
-    return kernel_from_code(code, names, inputs, shape, info, lambda: told(model, name, facts["method"], **needs), layout)
+    return kernel_from_code(
+        code,
+        (*function.inputs, *request.free),
+        inputs,
+        output if layout is None else (layout.size,),
+        info,
+        lambda: told(model, request.function, info.method, **tracing),
+        layout,
+        Source(lambda: _rendered(model, request, inputs, output, target)[1], target),
+    )
 
 
-def _compile(
-    model: Model,
-    name: str,
-    method: str,
-    dtype: str,
-    lanes: int | None,
-    form: str,
-    needs: Mapping[str, Any],
-    inputs: list[Shape],
-    output: Shape,
-    packed: bool,
-) -> tuple[dict[str, Any], bytes]:
+def _rendered(
+    model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
+) -> tuple[dict[str, Any], str]:
+    """The LLVM text of a kernel, and the facts about it."""
     from qddot.compiler.codegen.abi import gufunc
-    from qddot.compiler.ir.program import Program
-    from qddot.compiler.ir.schedule import best_order, side_by_side
 
-    facts, program = _chosen(model, name, method, "unrolled" if packed and form == "auto" else form, needs)
-    if isinstance(program, Program):
-        program = side_by_side(best_order(program, output))
-    if packed:
+    facts, program = _chosen(model, request)
+    if facts["form"] == "unrolled":
+        program = scheduled(program, output)
+    if request.packed:
         program, layout = _packed(program, output)
         if layout.size == 0:
             raise InputError(
-                f"{name} of {model.name!r} is the same for all states: there is nothing to pack; take packed=False"
+                f"{request.function} of {model.name!r} is the same for all states: there is nothing to pack; take "
+                f"packed=False"
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
-    count = facts["instructions"]
-    target = host()
-    width = target.lanes(dtype) if lanes is None else lanes
-    with _Notice(f"qddot: compiling {name} of {model.name!r} ({count:,} operations) …", count):
-        text = gufunc.render(program, inputs, [output], width, dtype, target, len(needs.get("free", ())))
-        data = llvm_compile.compile_object(text, target)
-    return {**facts, "lanes": width, "fused": target.fma}, data
+    lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
+    text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
+    return {**facts, "lanes": lanes, "fused": target.fma}, text
 
 
-def _chosen(
-    model: Model, name: str, method: str, form: str, needs: Mapping[str, Any]
-) -> tuple[dict[str, Any], Program | Rolled]:
-    """The program to compile, and what is to be known of it."""
-    from qddot.compiler.ir import loop_program as rolling
-
+def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
+    """The program to compile, and the facts about it."""
     why, spare = "", None
-    if form == "rolled" or (form == "auto" and model.n_links > LONG):
+    form = "unrolled" if request.packed and request.form == "auto" else request.form
+    if form == "rolled" or (form == "auto" and model.n_links > LOOPS_FROM_LINKS):
         try:
-            loops, formulation = cheapest_rolled(model, name, method, **needs)
-            if form == "auto" and model.n_links < _ALIKE * len(set(loops.kind)):
-                raise NotRollableError("too few of its links are alike")
-            program = rolling.fused(loops)
-            facts = {"method": formulation, "form": "rolled", "sums": False, "ops": loops.count()}
-            facts["instructions"] = program.instructions()
-            facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
-            if form == "rolled" or not loops.repeats or loops.n_outputs > _MOST_NUMBERS:
+            facts, program, is_best = _with_loops(model, request, form)
+            if is_best:
                 return facts, program
-            spare = facts, program  # it computes again for each column what straight-line code has once
+            spare = facts, program
         except NotRollableError as error:
-            why = f"{name} of {model.name!r} cannot be rolled: {error}"
+            why = f"{request.function} of {model.name!r} cannot be rolled: {error}"
             if form == "rolled":
                 raise NotRollableError(f"{why}; take form='unrolled'") from None
     try:
-        return _straight_line(model, name, method, needs, why)
+        return _straight_line(model, request, why)
     except KernelTooLargeError:
         if spare is None:
             raise
         return spare
 
 
-def _straight_line(
-    model: Model, name: str, method: str, needs: Mapping[str, Any], why: str
-) -> tuple[dict[str, Any], Program | Rolled]:
-    plain, line, method, sums, chosen = cheapest(model, name, method, **needs)
+def _with_loops(model: Model, request: Request, form: str) -> tuple[dict[str, Any], Rolled, bool]:
+    """Code that keeps its loops, and whether it is to be taken without a look at straight-line code.
+
+    Loops repeat for each column what straight-line code has once.
+    """
+    from qddot.compiler.ir import loop_program
+
+    loops, method = cheapest_rolled(model, request.function, request.method, **request.tracing)
+    if form == "auto" and model.n_links < _MIN_LINKS_PER_CLASS * len(set(loops.kind)):
+        raise NotRollableError("too few of its links are alike")
+    program = loop_program.fused(loops)
+    facts = {"method": method, "form": "rolled", "sums": False, "ops": loops.count()}
+    facts["instructions"] = program.instructions()
+    facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
+    return facts, program, form == "rolled" or not loops.repeats or loops.n_outputs > _MAX_UNROLLED_OUTPUTS
+
+
+def _straight_line(model: Model, request: Request, why: str) -> tuple[dict[str, Any], Program]:
+    plain, line, method, sums, chosen = cheapest(model, request.function, request.method, **request.tracing)
     count = len(line.nodes())
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
-            f"{name} of {model.name!r} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}"
-            f"{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
+            f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at "
+            f"{MOST_INSTRUCTIONS:,}{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line
@@ -171,11 +183,108 @@ def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:
     return with_layout(program, layout), layout
 
 
+# ---- code of any traced function -------------------------------------------------------------------------------------
+
+
+def unknowns(sizes: Sequence[int]) -> tuple[Graph, list[Any]]:
+    """A new graph and vectors of these sizes, to trace a function with: call it with them."""
+    from qddot.compiler.ir.expr import Graph
+
+    graph = Graph()
+    return graph, graph.vectors(sizes)
+
+
+def program_of(what: str, graph: Graph, outputs: list[int], n_inputs: int) -> Program:
+    """The fused and scheduled straight-line program that computes some nodes of a graph."""
+    from qddot.compiler.ir.fuse import fused
+    from qddot.compiler.ir.program import straight_line
+
+    program = fused(straight_line(graph, outputs, n_inputs))
+    count = len(program.nodes())
+    if count > MOST_INSTRUCTIONS:
+        raise KernelTooLargeError(f"{what} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}")
+    return scheduled(program)
+
+
+def scheduled(program: Program, shape: Shape = ()) -> Program:
+    """The same operations in an order that keeps values in registers and caches."""
+    from qddot.compiler.ir.schedule import best_order, side_by_side
+
+    return side_by_side(best_order(program, shape))
+
+
+def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
+    """A kernel of any traced function of arrays, with batches as a robot's functions have."""
+    from qddot.compiler.codegen.abi import gufunc
+
+    begin = time.perf_counter()
+    program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
+    target, count = host(), len(program.nodes())
+    lanes = target.lanes("float64")
+    key = _digest("kernel", what, names, inputs, output, lanes, target.identity, operations(program))
+    if (kept := _kernels.get(key)) is not None:
+        return kept
+    found, cached = stored.find(key, {}), True
+    if found is None:
+        text = gufunc.render(program, list(inputs), [output], lanes, "float64", target)
+        found, cached = stored.store(key, {}, target.compile(text, what), {}), False
+    seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
+    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
+    explained = f"{what}: {count} operations"
+    return _kernels.keep(key, kernel_from_code(found.code, names, inputs, output, info, lambda: explained))
+
+
+def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
+    """The loop over time around one step."""
+    from qddot.compiler.codegen.abi import time_stepping
+
+    target, fields = host(), {"scratch": stored.count}
+    own = [operations(p) for p in step.programs()]
+    key = _digest("rollout", layout, [c.function for c in step.calls], target.identity, own)
+    if (kept := _loops.get(key)) is not None:
+        return kept
+    found = stored.find(key, fields)
+    if found is None:
+        with _Notice(what, sum(len(p.nodes()) for p in step.programs())):
+            text, layout = time_stepping.render(step, layout, target)
+            data = target.compile(text, what)
+        found = stored.store(key, {"scratch": layout.scratch}, data, fields)
+    return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
+
+
+class _Newest:
+    """The newest pieces of code by their keys: a law whose numbers change from call to call would fill the memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+        self._lock = guarded_lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: str) -> Any:
+        """The code, or None."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def keep(self, key: str, code: Any) -> Any:
+        """Remembers code, and returns it; if another thread was faster with the same, that one's."""
+        with self._lock:
+            code = self._kept.setdefault(key, code)
+            while len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            return code
+
+
+_loops, _kernels = _Newest(), _Newest()
+
+
 class _Notice:
     """A line on the terminal while something takes longer than a second, gone afterwards."""
 
-    def __init__(self, text: str, operations: int) -> None:
-        self.text = text if operations > 15_000 and sys.stderr.isatty() else ""
+    def __init__(self, what: str, operations: int) -> None:
+        text = f"qddot: compiling {what} ({operations:,} operations) …"
+        self.text = text if operations > _NOTICE_FROM and sys.stderr.isatty() else ""
 
     def __enter__(self) -> None:
         if self.text:
@@ -186,12 +295,20 @@ class _Notice:
             print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
 
 
-# ---- the cache's keys -------------------------------------------------------------------------------------------------
+# ---- keys ----------------------------------------------------------------------------------------------------------
 
 
-def _key(model: Model, name: str, method: str, dtype: str, lanes: int | None, needs: Mapping[str, Any]) -> str:
-    parts = (model.digest, name, method, dtype, lanes, sorted(needs.items()), host().identity, _source())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+def operations(program: Program) -> str:
+    """Everything that the code of a program depends on."""
+    graph = program.graph
+    used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
+    leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
+    known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
+    return hashlib.sha256(repr((program.n_inputs, program.outputs, used, known)).encode()).hexdigest()
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr((*parts, _source())).encode()).hexdigest()
 
 
 @cache

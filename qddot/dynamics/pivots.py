@@ -1,7 +1,7 @@
 """Which pivots of the mass matrix can vanish, and below what they are nothing but rounding.
 
 Eliminating M from the leaves inward, as every formulation of forward dynamics does in its way, divides by a pivot for each
-freedom: the inertia that it feels while the freedoms it carries yield. That is at least the inertia of its own link, and
+DoF: the inertia that it feels while the DoF it carries yield. That is at least the inertia of its own link, and
 at most M_kk. Where the link's own is well above the rounding of M_kk, nothing is to be watched. It may be as small as
 rounding where a link has no inertia about its joint (a massless link between two hinges), where several joints share a
 coordinate, and where the axes of a joint come to lie in a plane or a line (three angles at gimbal lock, a rotation vector
@@ -68,7 +68,7 @@ def _least_own(model: Model, i: int) -> float:
 
 
 def _largest(model: Model) -> list[Vector]:
-    """The largest M_kk of each joint's freedoms at some random configurations."""
+    """The largest M_kk of each joint's degrees of freedom at some random configurations."""
     found = list(felt(model).inertia)
     return _shared(model, found) if model.is_coupled else found
 

@@ -1,7 +1,7 @@
 """Motions that move no mass: which joints make a mass matrix singular, and how to say so.
 
-M = U D Uᵀ, eliminated from the leaves inward, has a vanishing pivot where the freedoms behind can follow a freedom so that
-nothing that has mass or inertia moves. The motion itself is a null vector of M: one for the freedom, and for those behind
+M = U D Uᵀ, eliminated from the leaves inward, has a vanishing pivot where the DoF behind can follow a DoF so that
+nothing that has mass or inertia moves. The motion itself is a null vector of M: one for the DoF, and for those behind
 it what they yield by.
 """
 
@@ -17,7 +17,7 @@ from qddot.errors import NumericalOverflowError, SingularMassMatrixError
 from qddot.mechanism.model import Model
 
 Array = NDArray[Any]
-Motions = Mapping[int, Array]  # null vectors by the freedom whose pivot vanishes
+Motions = Mapping[int, Array]  # null vectors by the degree of freedom whose pivot vanishes
 
 _ROUNDING = 1e-12  # of a diagonal entry of M: a thousand times the rounding of its elimination
 NEAR = 1e-3  # of a diagonal entry of M: within the step of a simulation
@@ -105,7 +105,7 @@ def in_this_configuration(model: Model, M: Array) -> SingularMassMatrixError | N
 
 
 def _nearest(M: Array) -> dict[int, Array]:
-    """The motion that moves the least mass, each freedom measured by its own."""
+    """The motion that moves the least mass, each degree of freedom measured by its own."""
     size = np.sqrt(np.abs(np.diag(M)))
     _, vectors = np.linalg.eigh(M / np.outer(size, size))
     motion = np.where(np.abs(vectors[:, 0]) < 1e-3 * np.max(np.abs(vectors[:, 0])), 0.0, vectors[:, 0]) / size

@@ -26,7 +26,7 @@ from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolut
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
 from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
-from qddot.spatial.double_double import UNIT, data, placed, rounded, settled, unit
+from qddot.spatial.double_double import UNIT, data, exactly, placed, rounded, settled, unit
 from qddot.spatial.joint_blocks import Motions
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub, transpose, z_to
 
@@ -179,7 +179,8 @@ def _reframed(model: Model, regrouped: Model) -> Model:
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
         if isinstance(own, Revolute):
             gauge[i] = Transform(z_to(own.axis))
-            c, s, shift = _choice(regrouped, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
+            chosen = _choice(regrouped, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
+            c, s, shift = map(exactly, chosen)
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
             placement[i], joint[i] = _hinge(X @ Transform(z_to(own.axis)), c, s, shift)
         elif isinstance(own, Prismatic | Helical | Cylindrical):
@@ -341,7 +342,7 @@ def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform
     u, x = _direction(X.R @ Z), X.R @ (1.0, 0.0, 0.0)
     r = sqrt(u[0] * u[0] + u[1] * u[1])
     b = (-u[1] / r, u[0] / r) if r > 0.0 else (1.0, 0.0)  # the first turn, then u = (sin b sin a, -cos b sin a, cos a)
-    first, second = AxisRotation(2, *b), AxisRotation(0, u[2], r)
+    first, second = AxisRotation(2, *map(exactly, b)), AxisRotation(0, u[2], r)
     t = _direction(second.T @ (first.T @ x))  # (c, s, 0) of the last turn
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
@@ -352,7 +353,7 @@ def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform
 
 def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
     """p + shift u = p' + t u in the fewest numbers: (p', t)."""
-    steps = [shift, *(-p[k] / u[k] for k in range(3) if abs(u[k]) > 1.0 / _FAR)]
+    steps = [shift, *(exactly(-p[k] / u[k]) for k in range(3) if abs(u[k]) > 1.0 / _FAR)]
     ways = [(settled(add(p, scale(t, u))), shift - t) for t in steps]
     return min(ways, key=_length)
 

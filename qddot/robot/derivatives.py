@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.derivative_results import (
     ByAllInputs,
     ConstrainedDerivatives,
@@ -17,32 +18,14 @@ from qddot.dynamics.derivative_results import (
     Pull,
     SecondDerivatives,
 )
-from qddot.errors import InputError, SingularMassMatrixError
+from qddot.dynamics.request import ignores_loops
+from qddot.errors import InputError
 from qddot.mechanism import derivative_variable as scalar
-from qddot.mechanism.model import Model
-
-if TYPE_CHECKING:
-    from qddot.dynamics.constrained_solver import Constrained
-
-Array = NDArray[Any]
+from qddot.robot.base import Array, RobotBase
 
 
-class DerivativeMethods:
+class DerivativeMethods(RobotBase):
     """A part of `Robot`."""
-
-    model: Model
-
-    if TYPE_CHECKING:  # what `Robot` has
-
-        @property
-        def nv(self) -> int: ...
-        def _run(self, function: str, *inputs: Any, **needs: Any) -> Array: ...
-        def _solve(self, axes: int, function: str, *inputs: Any, **needs: Any) -> Array: ...
-        def _massless(self, among: tuple[int, ...]) -> Mapping[int, Array]: ...
-        def _no_mass(self, motions: Mapping[int, Array] | None = None) -> SingularMassMatrixError: ...
-        def _has_loops(self, function: str) -> InputError: ...
-        @property
-        def _closure(self) -> Constrained: ...
 
     def inverse_dynamics_derivatives(
         self,
@@ -64,9 +47,9 @@ class DerivativeMethods:
         if f_ext is None:
             if df_ext_dq is not None or df_ext_dv is not None:
                 raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
-            return InverseDynamicsDerivatives(*_parts(3, self._run("inverse_dynamics_derivatives", q, v, a)))
-        parts = _parts(3, self._run("inverse_dynamics_derivatives_with_forces", q, v, a, f_ext))
-        return Pull(self, q, df_ext_dq, df_ext_dv).complete(InverseDynamicsDerivatives, parts, None, less_own=True)
+            return InverseDynamicsDerivatives(*_parts(3, self._evaluate("inverse_dynamics_derivatives", q, v, a)))
+        parts = _parts(3, self._evaluate("inverse_dynamics_derivatives_with_forces", q, v, a, f_ext))
+        return Pull(self.engine, q, df_ext_dq, df_ext_dv).complete(InverseDynamicsDerivatives, parts, None, less_own=True)
 
     def forward_dynamics_derivatives(
         self,
@@ -90,7 +73,7 @@ class DerivativeMethods:
                 raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
         parts = _parts(3, self._solve(3, "forward_dynamics_derivatives_with_forces", q, v, tau, f_ext))
-        return Pull(self, q, df_ext_dq, df_ext_dv).complete(ForwardDynamicsDerivatives, parts, parts[2])
+        return Pull(self.engine, q, df_ext_dq, df_ext_dv).complete(ForwardDynamicsDerivatives, parts, parts[2])
 
     def constrained_forward_dynamics_derivatives(
         self,
@@ -107,12 +90,12 @@ class DerivativeMethods:
         d.lam has one row for each row of the constraints; where rows are redundant it is that of the least forces, along
         motions that keep the loops closed. External forces as in `inverse_dynamics_derivatives`.
         """
-        of_a, of_lam = self._closure.derivatives(q, v, tau, f_ext)
+        of_a, of_lam = solver_of(self.engine).derivatives(q, v, tau, f_ext)
         if f_ext is None:
             if df_ext_dq is not None or df_ext_dv is not None:
                 raise _no_forces("df_ext_dv" if df_ext_dq is None else "df_ext_dq")
             return ConstrainedDerivatives(ForwardDynamicsDerivatives(*of_a), ForwardDynamicsDerivatives(*of_lam))
-        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        pull = Pull(self.engine, q, df_ext_dq, df_ext_dv)
         return ConstrainedDerivatives(
             pull.complete(ForwardDynamicsDerivatives, of_a, of_a[2]),
             pull.complete(ForwardDynamicsDerivatives, of_lam, of_lam[2]),
@@ -120,13 +103,13 @@ class DerivativeMethods:
 
     def external_force_jacobian(self, q: ArrayLike) -> Array:
         """Jᵀ of all links, (..., nv, n_links, 6), with Jᵀf_ext the joint forces that external forces amount to."""
-        found = self._run("external_force_jacobian", q)
+        found = self._evaluate("external_force_jacobian", q)
         return found.reshape(*found.shape[:-1], self.model.n_links, 6)
 
     def constraint_jacobian_derivatives(self, q: ArrayLike) -> Array:
-        """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along freedom k."""
-        _ = self._closure  # an error where there are no constraints
-        return self._run("constraint_jacobian_derivatives", q)
+        """∂A/∂q, (..., rows, nv, nv): [r, j, k] is the slope of A's entry [r, j] along degree of freedom k."""
+        solver_of(self.engine)  # an error where there are no constraints
+        return self._evaluate("constraint_jacobian_derivatives", q)
 
     def hybrid_dynamics_derivatives(
         self,
@@ -154,7 +137,7 @@ class DerivativeMethods:
             return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
         both = self._solve(4, "hybrid_dynamics_derivatives_with_forces", q, v, a, tau, f_ext, prescribed=chosen)
         of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
-        pull = Pull(self, q, df_ext_dq, df_ext_dv)
+        pull = Pull(self.engine, q, df_ext_dq, df_ext_dv)
         return HybridDynamicsDerivatives(
             pull.complete(ByAllInputs, list(of_a), of_a[3]),
             pull.complete(ByAllInputs, list(of_tau), of_tau[3], less_own=True),
@@ -170,7 +153,7 @@ class DerivativeMethods:
         by: Any,
         df_ext_dp: ArrayLike | None = None,
     ) -> Array:
-        """How the joint forces change with one scalar p, (..., nv): a freedom of q, v or a, an inertia, gravity, …
+        """How the joint forces change with one scalar p, (..., nv): an entry of q, v or a, an inertia, gravity, …
 
         `by` says which (docs/derivatives.md): ("q", joint), ("inertia", link, ten numbers), ("placement", link, twist),
         ("gravity", direction), ("f_ext", link, k). The code is made for it alone. `df_ext_dp`, (..., n_links, 6), is how
@@ -178,7 +161,7 @@ class DerivativeMethods:
         """
         self._only_trees("inverse_dynamics_derivative")
         name, inputs = self._pushed("inverse_dynamics_derivative", (q, v, a), f_ext, df_ext_dp)
-        return self._run(name, *inputs, by=scalar.exact(self.model, by))
+        return self._evaluate(name, *inputs, by=scalar.exact(self.model, by))
 
     def forward_dynamics_derivative(
         self,
@@ -220,7 +203,7 @@ class DerivativeMethods:
         """The derivatives of `inverse_dynamics_derivatives` (docs/derivatives.md), each (..., nv, nv, nv)."""
         self._only_trees("inverse_dynamics_second_derivatives")
         name, inputs = self._pushed("inverse_dynamics_second_derivatives", (q, v, a), f_ext)
-        return SecondDerivatives(*_parts(4, self._run(name, *inputs)))
+        return SecondDerivatives(*_parts(4, self._evaluate(name, *inputs)))
 
     def forward_dynamics_second_derivatives(
         self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
@@ -235,7 +218,7 @@ class DerivativeMethods:
 
         The order is that of docs/parameters.md. Rotors and passive joint forces are not in it.
         """
-        return self._run("regressor", q, v, a)
+        return self._evaluate("regressor", q, v, a)
 
     def forward_dynamics_inertia_derivatives(
         self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None
@@ -256,13 +239,12 @@ class DerivativeMethods:
 
     def _only_trees(self, function: str) -> None:
         if self.model.is_constrained:
-            raise self._has_loops(function)
+            raise ignores_loops(self.model, function)
 
     def _yielding_has_mass(self, prescribed: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
-        """The prescribed freedoms, if the others have mass to be moved."""
+        """The prescribed degrees of freedom, if the others have mass to be moved."""
         chosen = self.model.freedoms(prescribed)
-        if guilty := self._massless(tuple(k for k in range(self.nv) if k not in chosen)):
-            raise self._no_mass(guilty)
+        self.engine.solvability.require_mass(chosen)
         return chosen
 
 

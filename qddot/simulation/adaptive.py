@@ -10,15 +10,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, QddotWarning
+from qddot.mechanism.configurations import normalize
 from qddot.scalars import stack
 
 if TYPE_CHECKING:
+    from qddot.compiler.ir.expr import Graph
     from qddot.compiler.runtime.kernel import Kernel
     from qddot.simulation.rollout import Rollout
 
@@ -37,9 +41,9 @@ class Event:
     direction: float = 0.0
 
 
-def joint_limits(robot: Any, terminal: bool = True) -> list[Event]:
-    """An event for each end of each joint of one freedom that has one: positive inside."""
-    out, model = [], robot.model
+def joint_limits(robot: HasEngine, terminal: bool = True) -> list[Event]:
+    """An event for each end of each joint of one degree of freedom that has one: positive inside."""
+    out, model = [], robot.engine.model
     for i, _ in model.outward():
         if model.mimic[i] is not None or model.joint[i].nq != 1:
             continue
@@ -69,11 +73,11 @@ def solve(
         from scipy.integrate import solve_ivp
     except ImportError as missing:
         raise InputError(f"integrator {method!r} is SciPy's: pip install 'qddot[sim]'") from missing
-    batch, nq = start.shape[:-1], rollout.robot.nq
+    batch, nq = start.shape[:-1], rollout.engine.nq
     out = np.full((*batch, len(times), start.shape[-1]), np.nan)
     found: list[dict[str, Any]] = []
     evaluations = 0
-    kernels = _kernels(rollout, method) if rollout.robot.compiled else None
+    kernels = _kernels(rollout, method) if rollout.engine.compiled else None
     for k in np.ndindex(batch):
         if not np.isfinite(start[k]).all():
             found.append({})
@@ -94,7 +98,7 @@ def solve(
         out[(*k, slice(len(done.t)))] = done.y.T
         evaluations += int(done.nfev)
         found.append(_found(events, done, nq))
-    q, v = rollout.robot.normalize(out[..., :nq]), out[..., nq:]
+    q, v = normalize(rollout.model, out[..., :nq]), out[..., nq:]
     return q, v, {"evaluations": evaluations, "events": found if batch else found[0]}
 
 
@@ -139,23 +143,24 @@ def _in_python(rollout: Rollout, values: Sequence[Array]) -> tuple[Callable[...,
 def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
     from qddot.compiler.ir.differentiate import forward
     from qddot.compiler.ir.expr import Expr
-    from qddot.simulation.traced import kernel_of
+    from qddot.dynamics.pipeline import kernel_of, unknowns
 
-    n = rollout.robot.nq + rollout.robot.nv
+    n = rollout.engine.nq + rollout.engine.nv
     shapes = [(n,), (1,), *(p.shape for p in rollout._parameters)]
     names = ("y", "t", *rollout.free)
 
-    def flow(y: Array, t: Array, *values: Array) -> Array:
-        return rollout._traced_system(t[0].graph, np.empty(0), *values).flow(t[0], y)
+    def traced() -> tuple[Graph, Array]:
+        graph, (y, t, *values) = unknowns([prod(s) for s in shapes])
+        return graph, rollout._traced_system(graph, np.empty(0), *values).flow(t[0], y)
 
-    def slopes(y: Array, t: Array, *values: Array) -> Array:
-        graph = t[0].graph
-        rows = forward(graph, [graph.node_of(x) for x in flow(y, t, *values)], list(range(n)))
-        return stack([Expr(graph, x) for row in rows for x in row], (n, n))
-
-    what = f"the derivative of {rollout.robot.name!r}"
-    own = kernel_of(what, flow, names, shapes, (n,))
-    return own, kernel_of(f"the Jacobian of {what}", slopes, names, shapes, (n, n)) if method in _IMPLICIT else None
+    what = f"the derivative of {rollout.engine.name!r}"
+    own = kernel_of(what, *traced(), names, shapes, (n,))
+    if method not in _IMPLICIT:
+        return own, None
+    graph, flow = traced()
+    rows = forward(graph, graph.nodes_of(flow), list(range(n)))
+    slopes = stack([Expr(graph, x) for row in rows for x in row], (n, n))
+    return own, kernel_of(f"the Jacobian of {what}", graph, slopes, names, shapes, (n, n))
 
 
 def checked(events: Any) -> tuple[Event, ...]:

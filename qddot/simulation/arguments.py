@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.engine import Engine
 from qddot.errors import InputError
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
@@ -122,7 +124,7 @@ def _of_parameters(f: Law, model: Model, free: Sequence[parameters.Parameter]) -
     return update_wrapper(run, f) if hasattr(f, "__name__") else run
 
 
-def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]:
+def controls(model: Model, controls: Any, inputs: Any) -> tuple[Law | None, Array]:
     """The law and the held inputs, (..., steps, n)."""
     nothing = np.empty((1, 0))
     if controls is None or callable(controls):
@@ -133,7 +135,7 @@ def controls(robot: Any, controls: Any, inputs: Any) -> tuple[Law | None, Array]
         return controls, _rows(inputs, None, "inputs")
     if inputs is not None:
         raise InputError("controls are an array already; inputs are for a function controls(t, q, v, u)")
-    return as_given, _rows(controls, robot.nv, "controls")
+    return as_given, _rows(controls, model.nv, "controls")
 
 
 def _rows(x: Any, width: int | None, what: str) -> Array:
@@ -146,13 +148,13 @@ def _rows(x: Any, width: int | None, what: str) -> Array:
     return np.ascontiguousarray(array)
 
 
-def free(robot: Any, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, ...], list[Array]]:
+def free(model: Model, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str, ...], list[Array]]:
     """Names and values of free parameters."""
     if free is not None and not isinstance(free, Mapping):
         raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
     names = tuple(free or ())
     values = [numbers((free or {})[name], name) for name in names]
-    for p, x in zip(parameters.parameters(robot.model, names), values, strict=True):
+    for p, x in zip(parameters.parameters(model, names), values, strict=True):
         if x.shape[x.ndim - len(p.shape) :] != p.shape:
             raise InputError(f"{p.name} has shape {x.shape}; its last axes must be {p.shape}")
     return names, values
@@ -168,20 +170,22 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape
     for name, law in prescribed.items():
         places = model.freedoms([name])
         if len(places) != 1 or model.joint[model.joint_index(name)].nq != 1:
-            raise InputError(f"joint {name!r} has {len(places)} freedoms; a motion q(t) can be prescribed to joints of one")
+            raise InputError(
+                f"joint {name!r} has {len(places)} degrees of freedom; a motion q(t) can be prescribed to joints of one"
+            )
         if not callable(law):
             raise InputError(f"the motion of joint {name!r} is {law!r}; it must be a function of t")
         out[places[0]] = recorded("prescribed", law, (), ())
     return dict(sorted(out.items())) or None
 
 
-def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
+def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
     """The rows of the constraints, Baumgarte's gains, whether to project."""
     if not isinstance(constraints, str) or constraints not in KEEPING:
         raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
-    if not robot.model.is_constrained:
+    if not engine.model.is_constrained:
         if gains is not None:
-            raise InputError(f"gains= are for robots with loops, and robot {robot.name!r} has none")
+            raise InputError(f"gains= are for robots with loops, and robot {engine.name!r} has none")
         return (), None, False
     if gains is not None and constraints != "baumgarte":
         raise InputError("gains= are those of constraints='baumgarte'")
@@ -191,4 +195,4 @@ def keeping(robot: Any, constraints: str, gains: Any) -> tuple[tuple[int, ...], 
         if pair.shape != (2,):
             raise InputError(f"gains={_shown(gains)}; give two numbers, (k_p, k_d)")
         chosen = (finite(pair[0], "k_p of gains"), finite(pair[1], "k_d of gains"))
-    return robot._closure.rows, chosen, constraints == "projection"
+    return solver_of(engine).rows, chosen, constraints == "projection"

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.algorithms import newton_euler_classical
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError
+from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, stack
 from qddot.spatial.dual import Dual
 
@@ -22,8 +24,8 @@ Array = NDArray[Any]
 Law = Callable[[Scalar, Array, Array], Array]
 
 
-def pd(robot: Any, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike) -> Law:
-    """u = kp (q_ref ⊖ q) + kd (v_ref - v), the gains a number each or one a freedom; ⊖ as in `Robot.difference`.
+def pd(robot: HasEngine, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike) -> Law:
+    """u = kp (q_ref ⊖ q) + kd (v_ref - v), the gains a number each or one a degree of freedom; ⊖ as in `Robot.difference`.
 
     `q_ref` is a configuration, or a function of t that gives one.
     """
@@ -32,13 +34,13 @@ def pd(robot: Any, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: 
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
         wanted, rate, _ = reference(t)
-        return k_p * _difference(robot.model, q, wanted) + k_d * (rate - v)
+        return k_p * _difference(robot.engine.model, q, wanted) + k_d * (rate - v)
 
     return law
 
 
 def computed_torque(
-    robot: Any, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike
+    robot: HasEngine, q_ref: ArrayLike | Callable[[Scalar], Sequence[Scalar]], kp: ArrayLike, kd: ArrayLike
 ) -> Law:
     """u = inverse_dynamics(q, v, a_ref + kd (v_ref - v) + kp (q_ref ⊖ q)): the error obeys ë + kd ė + kp e = 0.
 
@@ -46,54 +48,58 @@ def computed_torque(
     """
     k_p, k_d = _gains(robot, kp, "kp"), _gains(robot, kd, "kd")
     reference = _reference(robot, q_ref)
-    if robot.model.is_constrained:
-        raise InputError(f"computed torque is for trees, and robot {robot.name!r} has loops")
+    if robot.engine.model.is_constrained:
+        raise InputError(f"computed torque is for trees, and robot {robot.engine.name!r} has loops")
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
         wanted, rate, acceleration = reference(t)
-        a = acceleration + k_d * (rate - v) + k_p * _difference(robot.model, q, wanted)
-        return newton_euler_classical.inverse_dynamics(robot.model, q, v, a)
+        a = acceleration + k_d * (rate - v) + k_p * _difference(robot.engine.model, q, wanted)
+        return newton_euler_classical.inverse_dynamics(robot.engine.model, q, v, a)
 
     return law
 
 
-def gravity_compensation(robot: Any) -> Law:
+def gravity_compensation(robot: HasEngine) -> Law:
     """u = gravity_force(q): what holds the robot where it is."""
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
-        still = np.zeros(robot.nv)
-        return newton_euler_classical.rigid_body_forces(robot.model, q, still, still)
+        still = np.zeros(robot.engine.nv)
+        return newton_euler_classical.rigid_body_forces(robot.engine.model, q, still, still)
 
     return law
 
 
-def _gains(robot: Any, k: ArrayLike, what: str) -> Array:
+def _gains(robot: HasEngine, k: ArrayLike, what: str) -> Array:
     array = np.asarray(k, dtype=float)
-    if array.shape not in ((), (robot.nv,)) or not np.all(np.isfinite(array)):
-        raise InputError(f"{what} has shape {array.shape}; give a finite number, or one a freedom: ({robot.nv},)")
-    return np.broadcast_to(array, (robot.nv,))
+    if array.shape not in ((), (robot.engine.nv,)) or not np.all(np.isfinite(array)):
+        raise InputError(
+            f"{what} has shape {array.shape}; give a finite number, or one a degree of freedom: ({robot.engine.nv},)"
+        )
+    return np.broadcast_to(array, (robot.engine.nv,))
 
 
-def _difference(model: Any, q: Array, wanted: Array) -> Array:
+def _difference(model: Model, q: Array, wanted: Array) -> Array:
     x, y = model.coordinates(q), model.coordinates(wanted)
     own = [i for i, _ in model.outward() if model.mimic[i] is None]
     return stack([d for i in own for d in model.joint[i].difference(x[i], y[i])])
 
 
-def _reference(robot: Any, q_ref: Any) -> Callable[[Scalar], tuple[Array, Array, Array]]:
+def _reference(robot: HasEngine, q_ref: Any) -> Callable[[Scalar], tuple[Array, Array, Array]]:
     """q, v and a of the reference at a time."""
     if not callable(q_ref):
-        fixed, still = robot._q(q_ref, "q_ref"), np.zeros(robot.nv)
-        if fixed.shape != (robot.nq,):
+        fixed, still = robot.engine.checks.q(q_ref, "q_ref"), np.zeros(robot.engine.nv)
+        if fixed.shape != (robot.engine.nq,):
             raise InputError(f"q_ref has shape {fixed.shape}; give one configuration, or a function of t")
         return lambda t: (fixed, still, still)
-    if robot.nq != robot.nv:
+    if robot.engine.nq != robot.engine.nv:
         raise InputError("a reference q_ref(t) is for robots whose velocities are the rates of their coordinates")
 
     def moving(t: Scalar) -> tuple[Array, Array, Array]:
         wanted = list(q_ref(Dual(Dual(t, 1.0), Dual(1.0, 0.0))))
-        if len(wanted) != robot.nq:
-            raise InputError(f"q_ref(t) gives {len(wanted)} numbers; robot {robot.name!r} has nq = {robot.nq}")
+        if len(wanted) != robot.engine.nq:
+            raise InputError(
+                f"q_ref(t) gives {len(wanted)} numbers; robot {robot.engine.name!r} has nq = {robot.engine.nq}"
+            )
         parts = [_three(x) for x in wanted]
         q, v, a = (stack(list(column)) for column in zip(*parts, strict=True))
         return q, v, a

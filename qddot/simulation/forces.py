@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_poses, link_velocities
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, less, sqrt, stack, where
@@ -44,9 +45,9 @@ class Point(NamedTuple):
     r: Vec
 
 
-def point(robot: Any, frame: str, position: Sequence[float] = (0.0, 0.0, 0.0)) -> Point:
+def point(robot: HasEngine, frame: str, position: Sequence[float] = (0.0, 0.0, 0.0)) -> Point:
     """A point given in the coordinates of a link or frame."""
-    found = robot.model.frame(frame)
+    found = robot.engine.model.frame(frame)
     if len(position) != 3 or not np.all(np.isfinite(np.asarray(position, dtype=float))):
         raise InputError(f"the position {position!r} in frame {frame!r} must be three finite numbers")
     x, y, z = (float(c) for c in position)
@@ -75,7 +76,7 @@ class _Moving:
 
 
 def at_point(
-    robot: Any, frame: str, law: Callable[[Scalar, Vec, Vec], Vec], position: Sequence[float] = (0.0, 0.0, 0.0)
+    robot: HasEngine, frame: str, law: Callable[[Scalar, Vec, Vec], Vec], position: Sequence[float] = (0.0, 0.0, 0.0)
 ) -> ExternalForce:
     """The force law(t, x, ẋ) at a point, by where it is in the world and how fast it moves, all in the world's axes."""
     p = point(robot, frame, position)
@@ -85,11 +86,11 @@ def at_point(
         x, y, z = law(t, here.position(p), here.velocity(p))
         return _gathered(model, [(p.link, here.push(p, (x, y, z)))])
 
-    return ExternalForce(robot.model, pushed)
+    return ExternalForce(robot.engine.model, pushed)
 
 
 def spring(
-    robot: Any,
+    robot: HasEngine,
     frame_a: str,
     frame_b: str,
     stiffness: float,
@@ -117,11 +118,11 @@ def spring(
             f = scale((stiffness * (far - length) + damping * dot(d, rate) / far) / far, d)
         return _gathered(model, [(a.link, here.push(a, f)), (b.link, here.push(b, scale(-1.0, f)))])
 
-    return ExternalForce(robot.model, pulled)
+    return ExternalForce(robot.engine.model, pulled)
 
 
 def wind(
-    robot: Any, velocity: Sequence[float] | Callable[[Scalar], Sequence[Scalar]], drag: dict[str, float]
+    robot: HasEngine, velocity: Sequence[float] | Callable[[Scalar], Sequence[Scalar]], drag: dict[str, float]
 ) -> ExternalForce:
     """Quadratic drag at the centres of mass of links: f = k |w - c'| (w - c'), by name k = ½ ρ c_w A in kg/m.
 
@@ -129,10 +130,10 @@ def wind(
     """
     chosen = []
     for name, number in drag.items():
-        i, k = robot.model.frame(name).link, _at_least_zero(f"the drag of {name!r}", number)
+        i, k = robot.engine.model.frame(name).link, _at_least_zero(f"the drag of {name!r}", number)
         if i == 0:
             raise InputError(f"{name!r} does not move, so it has no drag; name moving links")
-        m, h, _ = robot.model.inertia[i]
+        m, h, _ = robot.engine.model.inertia[i]
         chosen.append((Point(i, scale(1.0 / m, h) if m else (0.0, 0.0, 0.0)), k))
 
     def blown(model: Model, t: Scalar, q: Array, v: Array) -> Array:
@@ -144,11 +145,11 @@ def wind(
             out.append((p.link, here.push(p, scale(k * sqrt(dot(rel, rel) + _TINY), rel))))
         return _gathered(model, out)
 
-    return ExternalForce(robot.model, blown)
+    return ExternalForce(robot.engine.model, blown)
 
 
 def ground(
-    robot: Any,
+    robot: HasEngine,
     points: Sequence[str | tuple[str, Sequence[float]]],
     *,
     height: float = 0.0,
@@ -188,7 +189,7 @@ def ground(
             out.append((p.link, here.push(p, (grip * x, grip * y, normal))))
         return _gathered(model, out)
 
-    return ExternalForce(robot.model, touched)
+    return ExternalForce(robot.engine.model, touched)
 
 
 def _gathered(model: Model, pushes: Sequence[tuple[int, Force]]) -> Array:

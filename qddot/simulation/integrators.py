@@ -203,7 +203,7 @@ Step = Callable[["System", Scalar, State, Scalar], State]
 
 class Integrator(NamedTuple):
     """A step, its order, evaluations of the dynamics; how many first steps are made by which other one, and what that
-    evaluates; the sizes of `past`.
+    evaluates; the sizes of `past`; whether it solves equations.
     """
 
     step: Step
@@ -213,6 +213,7 @@ class Integrator(NamedTuple):
     start_steps: int = 0
     start_evaluations: int = 0
     past: Callable[[int, int], tuple[int, ...]] = lambda nq, nv: ()
+    implicit: bool = False
 
 
 _IMPLICIT = 3 * (ITERATIONS + 1)  # M, Ṁ and the rest of it cost about three times the accelerations
@@ -222,6 +223,8 @@ INTEGRATORS: dict[str, Integrator] = {
     "rk4": Integrator(rk4, 4, 4),
     "rkmk4": Integrator(rkmk4, 4, 4),
     "ab4": Integrator(ab4, 4, 1, ab4_start, 3, 4, lambda nq, nv: (nq + nv,) * 3),
-    "variational": Integrator(variational, 2, _IMPLICIT, variational_start, 1, _IMPLICIT, lambda nq, nv: (nv,)),
-    "rosenbrock": Integrator(rosenbrock, 2, 2),
+    "variational": Integrator(
+        variational, 2, _IMPLICIT, variational_start, 1, _IMPLICIT, lambda nq, nv: (nv,), implicit=True
+    ),
+    "rosenbrock": Integrator(rosenbrock, 2, 2, implicit=True),
 }

@@ -51,7 +51,7 @@ def plot(trajectory: Trajectory, names: Sequence[str] = (), path: str | os.PathL
 
 def _default(trajectory: Trajectory) -> list[str]:
     names = ["q", "v"] + (["tau"] if trajectory.tau is not None else []) + ["energy"]
-    return names + (["constraint_drift"] if trajectory.robot.model.is_constrained else [])
+    return names + (["constraint_drift"] if trajectory.robot.engine.model.is_constrained else [])
 
 
 def _columns(trajectory: Trajectory, name: str) -> tuple[Column, ...]:
@@ -69,7 +69,7 @@ def _units(columns: Sequence[Column]) -> list[str]:
 
 
 def _idle(trajectory: Trajectory, name: str, x: Any, unit: str) -> bool:
-    """Forces in freedoms that nothing drives, such as those of a floating base."""
+    """Forces in degrees of freedom that nothing drives, such as those of a floating base."""
     here = [k for k, column in enumerate(_columns(trajectory, name)) if column.unit == unit]
     return name == "tau" and not np.any(x[:, here])
 
@@ -110,7 +110,7 @@ def _energies(axis: Any, trajectory: Trajectory) -> None:
 
 
 def _title(trajectory: Trajectory) -> str:
-    info, parts = trajectory.info, [printable(trajectory.robot.name)]
+    info, parts = trajectory.info, [printable(trajectory.robot.engine.name)]
     if "integrator" in info:
         parts.append(str(info["integrator"]))
     if "dt" in info:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import arguments, drift, made, stiffness
+from qddot.simulation import arguments, stiffness
 from qddot.simulation.archive import packed
 from qddot.simulation.rollout import Progress
-from qddot.simulation.run_folder import CHANNEL, Recording, State, record
+from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
+from qddot.simulation.simulate import drift, made
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
@@ -26,7 +28,7 @@ _ROWS = 20_000  # times in one chunk of a saved trajectory
 
 
 def record_simulation(
-    robot: Any,
+    robot: HasEngine,
     directory: str | os.PathLike[str],
     q0: ArrayLike,
     v0: ArrayLike,
@@ -34,18 +36,19 @@ def record_simulation(
     *,
     dt: float,
     steps: int,
-    integrator: str = "rk4",
-    every: int = 1,
-    chunk: int = 10_000,
-    progress: bool | None = None,
     **options: Any,
 ) -> Trajectory:
-    """`robot.simulate` into a folder, `chunk` steps at a time, keeping every `every`-th state; the arguments are the same.
+    """`robot.simulate` into a folder; the arguments are the same, and three more.
+
+    `chunk` steps (10,000) are computed at a time; every `every`-th state is kept (1); `progress` shows a bar (None: on a
+    terminal).
 
     The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Everything that
     a result depends on is compared with what the folder was begun with, functions by their operations.
     """
-    steps, every, chunk = (arguments.count(n, what) for n, what in ((steps, "steps"), (every, "every"), (chunk, "chunk")))
+    progress, integrator = options.pop("progress", None), options.pop("integrator", "rk4")
+    steps = arguments.count(steps, "steps")
+    every, chunk = arguments.count(options.pop("every", 1), "every"), arguments.count(options.pop("chunk", 10_000), "chunk")
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
@@ -62,7 +65,7 @@ def record_simulation(
         after, q, v = rollout.run(Progress(begin, state["state"]), count, every, with_start=begin == 0)
         numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
-        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot, q, v)}
+        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v)}
 
     first = {
         "step": 0,
@@ -73,8 +76,9 @@ def record_simulation(
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}
     batch = start.state.ndim - 1
     chunks = -(-steps // chunk)
-    given_as = {"robot": robot, "info": info, "run_of": rollout.identity, "batch_axes": batch}
-    found = record(step_chunk, first, chunks, directory, **given_as, progress=progress)
+    given_as: RecordOptions = {"robot": robot, "info": info, "run_of": rollout.identity, "batch_axes": batch}
+    given_as["progress"] = progress
+    found = record(step_chunk, first, chunks, directory, **given_as)
     return found.trajectory(robot)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,18 +15,37 @@ from qddot.compiler.ir.step_program import Layout, Step
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets.host import host
-from qddot.dynamics import catalogue
+from qddot.dynamics.catalogue import lookup
+from qddot.dynamics.choose import cheapest
+from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.engine import HasEngine
+from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
 from qddot.dynamics.pivots import guarded
+from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.mechanism import parameters
+from qddot.mechanism.joint_index import JointIndex
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.integrators import INTEGRATORS, State
+from qddot.simulation.step_program import Calls
 from qddot.simulation.system import Law, Plan, System
-from qddot.simulation.traced import Calls, kernel_of, loop_of, program_of, step_of
 
 Array = NDArray[Any]
-LARGE = 6000  # operations of a step above which its derivative is code of its own, called by every stage
+MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls
+
+
+class RolloutOptions(TypedDict, total=False):
+    """The options of `Rollout` and `Robot.simulate` (docs/simulation.md)."""
+
+    integrator: str
+    inputs: ArrayLike | None
+    forces: Law | Sequence[Law]
+    prescribed: Mapping[str, Law] | None
+    free: Mapping[str, ArrayLike] | None
+    t0: float
+    constraints: str
+    gains: tuple[float, float] | None
 
 
 class Progress(NamedTuple):
@@ -45,54 +64,52 @@ class Rollout:
 
     def __init__(
         self,
-        robot: Any,
+        robot: HasEngine,
         controls: ArrayLike | Law | None = None,
         *,
         dt: float,
-        integrator: str = "rk4",
-        inputs: ArrayLike | None = None,
-        forces: Law | Sequence[Law] = (),
-        prescribed: Mapping[str, Law] | None = None,
-        free: Mapping[str, ArrayLike] | None = None,
-        t0: float = 0.0,
-        constraints: str = "projection",
-        gains: tuple[float, float] | None = None,
+        **options: Unpack[RolloutOptions],
     ) -> None:
-        if robot.nv == 0:
-            raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to simulate")
+        for name in options:
+            if name not in RolloutOptions.__annotations__:
+                raise TypeError(f"Rollout() got an unexpected keyword argument {name!r}")
+        engine = robot.engine
+        if engine.nv == 0:
+            raise InputError(f"robot {engine.name!r} has no degrees of freedom, so there is nothing to simulate")
+        integrator = options.get("integrator", "rk4")
         if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
-        self.robot, self.model, self.integrator = robot, robot.model, integrator
-        self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(t0, "t0")
-        law, self.held = arguments.controls(robot, controls, inputs)
-        self.free, self.values = arguments.free(robot, free)
-        motion = arguments.motion(self.model, prescribed)
-        keep = arguments.keeping(robot, constraints, gains)
+        self.robot, self.engine, self.model, self.integrator = robot, engine, engine.model, integrator
+        self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(options.get("t0", 0.0), "t0")
+        law, self.held = arguments.controls(self.model, controls, options.get("inputs"))
+        self.free, self.values = arguments.free(self.model, options.get("free"))
+        motion = arguments.motion(self.model, options.get("prescribed"))
+        keep = arguments.keeping(engine, options.get("constraints", "projection"), options.get("gains"))
         n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
-        sizes = (robot.nq, robot.nv, *((n_held,) if n_held else ()))
-        tape = None if law is None else arguments.recorded("controls", law, (robot.nv,), sizes)
-        extra = arguments.forces(self.model, forces, self._parameters)
+        sizes = (engine.nq, engine.nv, *((n_held,) if n_held else ()))
+        tape = None if law is None else arguments.recorded("controls", law, (engine.nv,), sizes)
+        extra = arguments.forces(self.model, options.get("forces", ()), self._parameters)
         self.plan = Plan(tape, n_held, extra, motion, *keep)
         self._supported()
 
     def _supported(self) -> None:
-        implicit = self.integrator in ("variational", "rosenbrock")
+        implicit = INTEGRATORS[self.integrator].implicit
         special = "loops and constraints" if self.plan.rows else "prescribed motion" if self.plan.motion else ""
         if implicit and special:
             raise InputError(f"integrator {self.integrator!r} does not do {special}; take 'rk4'")
         if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.robot.name!r} has loops; prescribe the motion by a law of control instead")
-        others = tuple(k for k in range(self.robot.nv) if k not in (self.plan.motion or {}))
-        if guilty := self.robot._massless(others):
-            raise self.robot._no_mass(guilty)
+            raise InputError(f"robot {self.engine.name!r} has loops; prescribe the motion by a law of control instead")
+        self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that results depend on, beside the robot, the start and the arrays that are given."""
-        from qddot import __version__
+        from qddot.version import __version__
 
         plan = self.plan
-        joints = {name: plan.motion[k].digest for name, k in self.robot.v_index.items() if plan.motion and k in plan.motion}
+        places = JointIndex(self.model, "v").items()
+        motion: Mapping[Any, Any] = plan.motion or {}
+        joints = {name: motion[k].digest for name, k in places if not isinstance(k, slice) and k in motion}
         return {
             "integrator": self.integrator,
             "dt": self.dt,
@@ -104,7 +121,7 @@ class Rollout:
             "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
             "gains": plan.gains,
             "rows": plan.rows,  # of the constraints that are kept
-            "arithmetic": ("fused" if host().fma else "not fused") if self.robot.compiled else "python",
+            "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
         }
 
@@ -112,7 +129,7 @@ class Rollout:
 
     def start(self, q0: ArrayLike, v0: ArrayLike) -> Progress:
         """The state before the first step, with the batch axes of all inputs."""
-        q, v = self.robot._checked("simulate", ("q", "v"), (q0, v0))
+        q, v = self.engine.checks.all("simulate", ("q", "v"), (q0, v0))
         if q.dtype.kind != "f" or v.dtype.kind != "f":
             raise InputError("simulate: q0 and v0 must hold real numbers")
         values = [(x, len(p.shape)) for x, p in zip(self.values, self._parameters, strict=True)]
@@ -128,7 +145,7 @@ class Rollout:
 
     def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
         """Refuses to begin a run whose states, forces and times would not fit into memory."""
-        numbers = prod(start.state.shape[:-1]) * (self.robot.nq + 2 * self.robot.nv) + 1
+        numbers = prod(start.state.shape[:-1]) * (self.engine.nq + 2 * self.engine.nv) + 1
         needed, there = 8 * rows * numbers, arguments.memory()
         if needed > there:
             raise InputError(
@@ -137,24 +154,25 @@ class Rollout:
             )
 
     def _fits(self, q: Array, v: Array) -> None:
-        """Loops must be closed at the start, and prescribed freedoms where their motion begins."""
+        """Loops must be closed at the start, and prescribed joints where their motion begins."""
         if self.plan.rows:
-            off = np.max(np.abs(self.robot.constraint_residual(q)), initial=0.0)
-            rate = np.max(np.abs((self.robot.constraint_jacobian(q) @ v[..., None])[..., 0]), initial=0.0)
-            if max(off, rate) > self.robot._closure.open_limit:
+            run, solver = self.engine.evaluate, solver_of(self.engine)
+            off = np.max(np.abs(run("constraint_residual", q)), initial=0.0)
+            rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
+            if max(off, rate) > solver.open_limit:
                 raise InputError(
-                    f"the loops of robot {self.robot.name!r} are open at the start by {off:.3g} and open with {rate:.3g} a "
-                    f"second, and {self.robot._closure.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
+                    f"the loops of robot {self.engine.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
+                    f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
                     f"v0 = robot.project_velocity(q0, v0)"
                 )
-            if np.any(self.robot._closure.needs_more_rows(q)):
-                raise self.robot._closure.more_rows_error("start from the neutral configuration's way of assembly")
+            if np.any(solver.needs_more_rows(q)):
+                raise solver.more_rows_error("start from the neutral configuration's way of assembly")
         system = self._system(())
         for k in self.plan.motion or {}:
             x, rate, _ = system._motion(k, self.t0)
             here = q[..., system._place(k)], v[..., k]
             if max(float(np.max(np.abs(here[0] - x))), float(np.max(np.abs(here[1] - rate)))) > 1e-9:
-                joint = next(n for n, at in self.robot.v_index.items() if at == k)
+                joint = next(n for n, at in JointIndex(self.model, "v").items() if at == k)
                 raise InputError(
                     f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
                 )
@@ -170,10 +188,10 @@ class Rollout:
         begin, state = progress
         batch = state.shape[:-1]
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
-            raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are asked for")
+            raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are needed")
         rows = (begin + steps) // record - begin // record
         self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
-        n = self.robot.nq + self.robot.nv
+        n = self.engine.nq + self.engine.nv
         flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
         records = np.empty((len(flat), rows + with_start, n))
         records[:, :with_start] = flat[:, None, :n]
@@ -181,13 +199,13 @@ class Rollout:
             held, values = self._flat(self.held, 2, batch), self._joined(batch)
             flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
         records = records.reshape(*batch, rows + with_start, n)
-        q, v = records[..., : self.robot.nq], records[..., self.robot.nq :]
+        q, v = records[..., : self.engine.nq], records[..., self.engine.nq :]
         return Progress(begin + steps, flat.reshape(state.shape)), q, v
 
     def _advance(
         self, state: Array, held: Array, values: Array, begin: int, steps: int, record: int, records: Array
     ) -> Array:
-        run = self._eagerly if not self.robot.compiled else self._compiled
+        run = self._eagerly if not self.engine.compiled else self._compiled
         first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
         split_at = (begin + first) // record - begin // record
         for starting, count, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
@@ -223,22 +241,22 @@ class Rollout:
 
     @cached_property
     def _past(self) -> tuple[int, ...]:
-        return INTEGRATORS[self.integrator].past(self.robot.nq, self.robot.nv)
+        return INTEGRATORS[self.integrator].past(self.engine.nq, self.engine.nv)
 
     @property
     def _chosen(self) -> tuple[str, bool, int]:
         """The formulation of the dynamics that makes for the fewest operations, and how many."""
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
         key = ("formulation", self.plan.function, *needs.items())
-        if key not in self.robot._kernels:
-            choice = catalogue.cheapest(self.model, self.plan.function, "auto", **needs)
-            self.robot._kernels[key] = choice.method, choice.sums, len(choice.program.nodes())
-        return self.robot._kernels[key]
+        if key not in self.engine.kept:
+            choice = cheapest(self.model, self.plan.function, "auto", **needs)
+            self.engine.kept[key] = choice.method, choice.sums, len(choice.program.nodes())
+        return self.engine.kept[key]
 
     @property
     def _sizes(self) -> list[int]:
         """Of the step's inputs: state, (t, dt), held inputs, parameters."""
-        n = self.robot.nq + self.robot.nv + sum(self._past)
+        n = self.engine.nq + self.engine.nv + sum(self._past)
         return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
 
     def _loop(self, starting: bool, lanes: int) -> TimeLoop:
@@ -246,9 +264,9 @@ class Rollout:
             return self._own_loop(starting, lanes)
         plan = self.plan
         key = ("rollout", self.integrator, starting, lanes, self.free, plan.n_held, plan.rows, plan.gains, plan.project)
-        found = self.robot._kernels.get(key)
+        found = self.engine.kept.get(key)
         if found is None:
-            found = self.robot._kernels[key] = self._own_loop(starting, lanes)
+            found = self.engine.kept[key] = self._own_loop(starting, lanes)
         return found
 
     @property
@@ -264,28 +282,29 @@ class Rollout:
     def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
         if (starting, lanes) not in self._loops:
             n, _, held, *values = self._sizes
-            layout = Layout(n, held, sum(values), self.robot.nq + self.robot.nv, lanes)
-            what = f"{self.integrator} of {self.robot.name!r}"
+            layout = Layout(n, held, sum(values), self.engine.nq + self.engine.nv, lanes)
+            what = f"{self.integrator} of {self.engine.name!r}"
             try:
                 step = self._traced_step(starting)
             except KernelTooLargeError as error:
                 raise KernelTooLargeError(f"{error}; Robot(model, compiled=False) steps in Python") from None
-            self._loops[starting, lanes] = loop_of(what, step, layout)
+            self._loops[starting, lanes] = time_loop_of(what, step, layout)
         return self._loops[starting, lanes]
 
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
         if starting not in self._steps:
-            what = f"a step of {self.integrator} of {self.robot.name!r}"
+            what = f"a step of {self.integrator} of {self.engine.name!r}"
 
-            def run(calls: Calls | None, x: Array, clock: Array, u: Array, *values: Array) -> Array:
-                system = self._traced_system(clock[0].graph, u, *values)
-                return self._step(starting, replace(system, calls=calls), x, *clock)
-
-            if self._is_large(starting):
-                self._steps[starting] = step_of(what, run, self._sizes, self._traced_system)
-            else:
-                self._steps[starting] = Step(program_of(what, partial(run, None), self._sizes))
+            sizes = self._sizes
+            graph, (x, clock, u, *values) = unknowns(sizes)
+            is_large = self._is_large(starting)
+            calls = Calls(what, graph, sum(sizes), sizes[2:], self._traced_system) if is_large else None
+            system = replace(self._traced_system(graph, u, *values), calls=calls)
+            after = self._step(starting, system, x, *clock)
+            self._steps[starting] = (
+                Step(program_of(what, graph, graph.nodes_of(after), sum(sizes))) if calls is None else calls.step(after)
+            )
         return self._steps[starting]
 
     @cached_property
@@ -295,14 +314,14 @@ class Rollout:
     def _is_large(self, starting: bool) -> bool:
         found = INTEGRATORS[self.integrator]
         times = found.start_evaluations if starting and found.start is not None else found.evaluations
-        return times > 1 and times * self._chosen[2] > LARGE
+        return times > 1 and times * self._chosen[2] > MAX_INLINE_OPS
 
     def _traced_system(self, graph: Any, u: Array, *values: Array) -> System:
         method, sums, _ = self._chosen
         model = self.model
         own = parameters.put(model, self._parameters, values)
-        fill = catalogue.filling(model, catalogue.lookup(self.plan.function, method)[0], method, self._parameters)
-        filled = catalogue._with_traced_inertias(fill(values), graph)
+        fill = filling(model, lookup(self.plan.function, method)[0], method, self._parameters)
+        filled = with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
     def _system(self, values: Sequence[Array]) -> System:
@@ -312,7 +331,7 @@ class Rollout:
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
         """One step of one sample; x is q, v and what the integrator remembers."""
-        nq, nv = self.robot.nq, self.robot.nv
+        nq, nv = self.engine.nq, self.engine.nv
         edges = np.cumsum([nq, nv, *self._past])[:-1]
         q, v, *past = np.split(x, edges)
         found = INTEGRATORS[self.integrator]
@@ -357,21 +376,19 @@ class Rollout:
             return np.broadcast_to(u, v.shape).copy()
         t = (self.t0 + self.dt * steps)[:, None]
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
-        if not self.robot.compiled:
+        if not self.engine.compiled:
             return self._forces_in_python(t[:, 0], q, v, u)
         return np.asarray(self._forces_kernel(q, v, t, *((u,) if width else ()), *values))
 
     @cached_property
     def _forces_kernel(self) -> Kernel:
-        width, nv = self.held.shape[-1], self.robot.nv
-        shapes = [(self.robot.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
-
-        def run(q: Array, v: Array, t: Array, *rest: Array) -> Array:
-            u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
-            return self._traced_system(t[0].graph, u, *values).joint_forces(t[0], q, v)
-
+        width, nv = self.held.shape[-1], self.engine.nv
+        shapes = [(self.engine.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
+        graph, (q, v, t, *rest) = unknowns([prod(s) for s in shapes])
+        u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
+        forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.robot.name!r}", run, names, shapes, (nv,))
+        return kernel_of(f"the joint forces of {self.engine.name!r}", graph, forces, names, shapes, (nv,))
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]

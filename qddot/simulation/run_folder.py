@@ -25,11 +25,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError
 from qddot.formats import native
 from qddot.mechanism.model import Model
@@ -46,17 +47,22 @@ CHANNEL = "channel/"  # before the names of a saved trajectory's own channels
 _STATE, _UNFINISHED = "state/", ".unfinished"
 
 
+class RecordOptions(TypedDict, total=False):
+    """The options of `record`."""
+
+    robot: HasEngine | None
+    info: Mapping[str, Any] | None
+    run_of: Mapping[str, Any] | None
+    batch_axes: int
+    progress: bool | None
+
+
 def record(
     step_chunk: StepChunk,
     state0: State,
     chunks: int,
     directory: str | os.PathLike[str],
-    *,
-    robot: Any = None,
-    info: Mapping[str, Any] | None = None,
-    run_of: Mapping[str, Any] | None = None,
-    batch_axes: int = 0,
-    progress: bool | None = None,
+    **options: Unpack[RecordOptions],
 ) -> Recording:
     """Runs chunk after chunk into a folder, or goes on with a run that is there already.
 
@@ -66,9 +72,11 @@ def record(
     another run (other state0, robot, info or `run_of`, which is everything else that `step_chunk` depends on) is refused.
     `progress` shows a bar; None: on a terminal.
     """
-    run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, progress)
+    if extra := options.keys() - RecordOptions.__annotations__.keys():
+        raise TypeError(f"record() got an unexpected keyword argument {extra.pop()!r}")
+    run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, options.get("progress"))
     with run.only_writer():
-        run.begin(first, robot, info or {}, run_of or {}, batch_axes)
+        run.begin(first, options)
         run.drop_damaged()
         state, begun = run.state or first, len(run.chunks)
         if state.keys() != first.keys():
@@ -134,16 +142,16 @@ class Recording:
     def _time_axis(self, name: str) -> int:
         return 0 if name == "t" else int(self._manifest["batch_axes"])
 
-    def trajectory(self, robot: Any) -> Trajectory:
+    def trajectory(self, robot: HasEngine) -> Trajectory:
         """What has been recorded so far, as a trajectory: t, q, v, a, tau, and all else as channels."""
         arrays = self.arrays()
         if not {"t", "q", "v"} <= arrays.keys():
             have = ", ".join(arrays) or "nothing yet"
             raise InputError(f"{self.directory} holds {have}; a trajectory needs t, q and v: take Recording(...).arrays()")
         recorded = self._manifest["robot"]
-        if recorded is not None and recorded != robot.model.digest:
+        if recorded is not None and recorded != robot.engine.model.digest:
             raise InputError(
-                f"{self.directory} was recorded of another robot than {robot.name!r}; give the one it was made with"
+                f"{self.directory} was recorded of another robot than {robot.engine.name!r}; give the one it was made with"
             )
         own = {n: arrays.pop(n) for n in list(arrays) if n not in ("t", "q", "v", "a", "tau")}
         if of_other := [n for n, x in arrays.items() if x.dtype.kind not in "fiu"]:
@@ -152,7 +160,7 @@ class Recording:
         try:
             return Trajectory(robot, **arrays, channels=channels, info=self.info)
         except InputError as error:
-            raise RecordingError(f"{self.directory}: it holds no states of robot {robot.name!r}: {error}") from None
+            raise RecordingError(f"{self.directory}: it holds no states of robot {robot.engine.name!r}: {error}") from None
 
     def model(self) -> Model:
         """The robot's model as it was saved with the run."""
@@ -169,21 +177,16 @@ class Recording:
 
     # ---- writing
 
-    def begin(
-        self,
-        first: dict[str, Array],
-        robot: Any,
-        info: Mapping[str, Any],
-        run_of: Mapping[str, Any],
-        batch_axes: int,
-    ) -> None:
+    def begin(self, first: dict[str, Array], options: RecordOptions) -> None:
         """Writes the manifest of a new run, or checks that the one that is there is of the same run."""
-        plain = {"info": dict(info), "run_of": dict(run_of)}
+        robot = options.get("robot")
+        model = None if robot is None else robot.engine.model
+        plain = {"info": dict(options.get("info") or {}), "run_of": dict(options.get("run_of") or {})}
         identity = {
-            "robot": None if robot is None else robot.model.digest,
+            "robot": None if model is None else model.digest,
             "state0": {name: hashlib.sha256(packed({name: x})).hexdigest() for name, x in first.items()},
             **json.loads(json.dumps(plain, default=_plain, sort_keys=True)),
-            "batch_axes": batch_axes,
+            "batch_axes": options.get("batch_axes", 0),
         }
         if self._manifest:
             if other := manifest.differences(self._manifest, identity):
@@ -191,9 +194,9 @@ class Recording:
                 raise InputError(f"{self.directory} holds another run, of another {' and '.join(other)}: {fix}")
             return
         self._manifest = {"format": manifest.FORMAT, "version": manifest.VERSION, **identity, "chunks": []}
-        if robot is not None:
-            self._manifest["source"] = [robot.model.source, list(robot.model.package_dirs)]
-            self._write_robot(robot.model)
+        if model is not None:
+            self._manifest["source"] = [model.source, list(model.package_dirs)]
+            self._write_robot(model)
         self._write_manifest()
 
     def _write_robot(self, model: Model) -> None:

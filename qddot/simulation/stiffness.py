@@ -24,6 +24,7 @@ from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_derivatives
 from qddot.errors import QddotWarning
+from qddot.mechanism.joint_index import JointIndex
 from qddot.scalars import stack
 from qddot.spatial.dual import Dual
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from qddot.simulation.system import System
 
 Array = NDArray[Any]
-_LONG = 100  # freedoms above which a mass matrix takes too long just to warn
+_LONG = 100  # degrees of freedom above which a mass matrix takes too long just to warn
 _SAMPLES = 4  # of a batch
 _OPERATIONS = 50_000  # of a user's functions that are differentiated by dual numbers, some tenths of a second
 _GROWS = 1.0 + 1e-6  # a step's factor: more than rounding of what neither grows nor decays
@@ -68,14 +69,14 @@ def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
 
 def limit(rollout: Rollout, start: Progress) -> Limit | None:
     """The longest stable step of an explicit integrator; None where there is no limit, or it would take long to find."""
-    if rollout.integrator not in _GROWTH or rollout.robot.nv > _LONG:
+    if rollout.integrator not in _GROWTH or rollout.engine.nv > _LONG:
         return None
-    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.robot.nq]
+    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.engine.nq]
     some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else np.empty(0, int)
     q, values = states[some], rollout._joined(start.state.shape[:-1])[some]
     if rollout._has_functions or rollout.free:
         return _of_samples(rollout, q, values)
-    known, key = rollout.robot._kernels, ("step limit", rollout.integrator, rollout.plan.rows)
+    known, key = rollout.engine.kept, ("step limit", rollout.integrator, rollout.plan.rows)
     if key not in known or known[key][0] != q.tobytes():  # one start is remembered: it may be simulated again and again
         known[key] = q.tobytes(), _of_samples(rollout, q, values)
     return known[key][1]
@@ -114,7 +115,7 @@ def _of_one(rollout: Rollout, system: System, q: Array) -> Limit | None:
     friction = -by_v[j, j] - damping[j]
     causes = {"the friction of": friction, "the damping of": damping[j], "the spring of": -by_q[j, j] * h}
     causes["a law of control or force at"] = abs(own_v[j, j]) + abs(own_q[j, j]) * h
-    owner = next(name for name, at in rollout.robot.v_index.items() if j in np.atleast_1d(np.arange(model.nv)[at]))
+    owner = next(name for name, at in JointIndex(model, "v").items() if j in np.atleast_1d(np.arange(model.nv)[at]))
     return Limit(
         _longest(lambda step: growth(step, A, rates), 10.0 / rate), rate, owner, max(causes, key=causes.__getitem__)
     )

@@ -1,6 +1,6 @@
 """What integrators ask of a robot: accelerations under its controls and forces, and how its coordinates move.
 
-A `Plan` says what is simulated: the law of the joint forces u(t, q, v), external forces f(t, q, v), freedoms with a
+A `Plan` says what is simulated: the law of the joint forces u(t, q, v), external forces f(t, q, v), DoF with a
 prescribed motion, how constraints are kept. A `System` is that of one sample, while it is traced or on floats. A user's
 functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays the same operations.
 """
@@ -43,7 +43,7 @@ class Plan:
     law: Tape | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
     n_held: int = 0
     forces: tuple[Tape, ...] = ()  # by (t, q, v) and the parameters that are free
-    motion: Mapping[int, Tape] | None = None  # freedom -> q(t) of a joint of one freedom
+    motion: Mapping[int, Tape] | None = None  # degree of freedom -> q(t) of a joint of one degree of freedom
     rows: tuple[int, ...] = ()  # of the constraints
     gains: tuple[float, float] | None = None
     project: bool = False
@@ -143,7 +143,7 @@ class System:
         return self.call(_derivative, t, q, v)
 
     def accelerations(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
-        """v̇ and the joint forces that act; of prescribed freedoms those that their motion takes."""
+        """v̇ and the joint forces that act; of prescribed degrees of freedom those that their motion takes."""
         tau, f_ext = self.applied(t, q, v)
         plan, nv = self.plan, self.model.nv
         algorithm = catalogue.lookup(plan.function, self.method)[2]
@@ -162,7 +162,7 @@ class System:
         return self.accelerations(t, q, v)[1] if self.plan.motion else self.applied(t, q, v)[0]
 
     def settle(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
-        """What a step has left undone: prescribed freedoms where their motion is, constraints projected."""
+        """What a step has left undone: prescribed degrees of freedom where their motion is, constraints projected."""
         if self.plan.motion:
             place = {self._place(k): k for k in self.plan.motion}
             q = stack([self._motion(place[j], t)[0] if j in place else x for j, x in enumerate(split(q))])
@@ -174,7 +174,7 @@ class System:
         return next(s.q.start for s in slots if s.v.start == freedom)
 
     def _motion(self, freedom: int, t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-        """q, q̇ and q̈ of a prescribed freedom, by dual numbers of dual numbers."""
+        """q, q̇ and q̈ of a prescribed degree of freedom, by dual numbers of dual numbers."""
         assert self.plan.motion is not None
         (x,) = self.plan.motion[freedom]([Dual(Dual(t, 1.0), Dual(1.0, 0.0))])
         x = x if isinstance(x, Dual) else Dual(x)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, unknown
+from qddot.mechanism import configurations
 from qddot.mechanism.state_columns import Column, columns
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Trajectory:
 
     def __init__(
         self,
-        robot: Any,
+        robot: HasEngine,
         t: ArrayLike,
         q: ArrayLike,
         v: ArrayLike,
@@ -63,16 +65,18 @@ class Trajectory:
         channels: Mapping[str, ArrayLike] | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        self.robot, self.info = robot, dict(info or {})
+        self.robot: Any = robot  # as it was given, with all its methods
+        self.info = dict(info or {})
         self.t = np.asarray(t, dtype=float)
         if self.t.ndim != 1 or not self.t.size:
             raise InputError(f"t has shape {self.t.shape}; give at least one time, all on one axis")
         if not np.all(np.diff(self.t) >= 0.0):
             raise InputError("t goes backwards; give times in their order")
-        self.q = self._states("q", q, robot.nq)
-        self.v = self._states("v", v, robot.nv)
-        self.a = None if a is None else self._states("a", a, robot.nv)
-        self.tau = None if tau is None else self._states("tau", tau, robot.nv)
+        model = robot.engine.model
+        self.q = self._states("q", q, model.nq)
+        self.v = self._states("v", v, model.nv)
+        self.a = None if a is None else self._states("a", a, model.nv)
+        self.tau = None if tau is None else self._states("tau", tau, model.nv)
         self.channels = {name: self._channel(name, x) for name, x in (channels or {}).items()}
 
     # ---- what it holds
@@ -87,13 +91,13 @@ class Trajectory:
 
     def __repr__(self) -> str:
         of = f", {' × '.join(map(str, self.batch))} of them" if self.batch else ""
-        return f"<Trajectory of {self.robot.name!r}: {len(self)} times from {self.t[0]:g} to {self.t[-1]:g} s{of}>"
+        return f"<Trajectory of {self.robot.engine.name!r}: {len(self)} times from {self.t[0]:g} to {self.t[-1]:g} s{of}>"
 
     @property
     def names(self) -> tuple[str, ...]:
         """What `trajectory[name]` answers, besides single columns such as "elbow.q"."""
-        derived = [n for n in DERIVED if n != "constraint_drift" or self.robot.model.is_constrained]
-        if not self.robot.mass > 0.0:
+        derived = [n for n in DERIVED if n != "constraint_drift" or self.robot.engine.model.is_constrained]
+        if not self.robot.engine.model.mass > 0.0:
             derived = [n for n in derived if n not in ("momentum", "center_of_mass")]
         return (*self._own, *self.channels, *(n for n in derived if n not in self.channels))
 
@@ -114,7 +118,7 @@ class Trajectory:
             if name in found:
                 return getattr(self, quantity)[..., found.index(name)]
         known = [*self.names, *(f"{c.name}.{n}" for n in self._own[1:] for c in self.columns(n))]
-        raise unknown("channel", name, known, f"this trajectory of {self.robot.name!r}")
+        raise unknown("channel", name, known, f"this trajectory of {self.robot.engine.name!r}")
 
     def __iter__(self) -> Iterator[str]:
         raise TypeError("a trajectory is not a sequence: go over trajectory.names, or over trajectory.t")
@@ -122,7 +126,7 @@ class Trajectory:
     def columns(self, name: str) -> tuple[Column, ...]:
         """The names and units of a channel's columns."""
         if name in self._own[1:] and name not in self.channels:
-            return columns(self.robot.model, name)
+            return columns(self.robot.engine.model, name)
         if name == "t":
             return (Column("", "s"),)
         if name in DERIVED and name not in self.channels:
@@ -157,7 +161,9 @@ class Trajectory:
             return (1.0 - w) * np.take(x, k, axis) + w * np.take(x, after, axis)
 
         q0, q1 = self.q[..., k, :], self.q[..., after, :]
-        q = self.robot.normalize(self.robot.integrate(q0, self.robot.difference(q0, q1) * s[:, None]))
+        model = self.robot.engine.model
+        step = configurations.difference(model, q0, q1) * s[:, None]
+        q = configurations.normalize(model, configurations.integrate(model, q0, step))
         rest = {n: None if (x := getattr(self, n)) is None else between(x) for n in ("v", "a", "tau")}
         own = {n: between(x) for n, x in self.channels.items()}
         return Trajectory(self.robot, at, q, **rest, channels=own, info=self.info)  # type: ignore[arg-type]
@@ -167,12 +173,12 @@ class Trajectory:
     @cached_property
     def kinetic_energy(self) -> Array:
         """(..., T), in J."""
-        return self.robot.kinetic_energy(self.q, self.v)
+        return self.robot.engine.evaluate("kinetic_energy", self.q, self.v)
 
     @cached_property
     def potential_energy(self) -> Array:
         """Of gravity and joint springs, (..., T), in J."""
-        return self.robot.potential_energy(self.q)
+        return self.robot.engine.evaluate("potential_energy", self.q)
 
     @property
     def energy(self) -> Array:
@@ -189,19 +195,21 @@ class Trajectory:
     @cached_property
     def momentum(self) -> Array:
         """Angular momentum about the centre of mass and linear momentum, in the world's axes: (..., T, 6)."""
-        return self.robot.momentum(self.q, self.v)
+        return self.robot.engine.evaluate("momentum", self.q, self.v)
 
     @cached_property
     def center_of_mass(self) -> Array:
         """(..., T, 3), in m."""
-        return self.robot.center_of_mass(self.q)
+        return self.robot.engine.evaluate("center_of_mass", self.q)
 
     @cached_property
     def constraint_drift(self) -> Array:
         """How far the constraint that is most open is open, (..., T), in m or rad."""
-        if not self.robot.model.is_constrained:
-            raise InputError(f"robot {self.robot.name!r} has no loops or other constraints, so nothing can drift open")
-        return np.max(np.abs(self.robot.constraint_residual(self.q)), axis=-1)
+        if not self.robot.engine.model.is_constrained:
+            raise InputError(
+                f"robot {self.robot.engine.name!r} has no loops or other constraints, so nothing can drift open"
+            )
+        return np.max(np.abs(self.robot.engine.evaluate("constraint_residual", self.q)), axis=-1)
 
     # ---- other views of it
 
@@ -266,7 +274,7 @@ class Trajectory:
         if array.shape != (*batch, len(self.t), count):
             wanted = f"({'..., ' if name == 'q' else ''.join(f'{n}, ' for n in batch)}{len(self.t)}, {count})"
             raise InputError(
-                f"{name} has shape {array.shape}, but must have {wanted}: robot {self.robot.name!r}, times in t"
+                f"{name} has shape {array.shape}, but must have {wanted}: robot {self.robot.engine.name!r}, times in t"
             )
         return array
 

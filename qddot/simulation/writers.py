@@ -54,7 +54,7 @@ def write_parquet(trajectory: Trajectory, path: Path, names: Sequence[str]) -> N
     parquet = extra("pyarrow.parquet", "data", "writing Parquet")
     table = header(trajectory, names)
     fields = [arrow.field(n, arrow.from_numpy_dtype(x.dtype), metadata={"unit": unit}) for n, unit, x in table]
-    about = {"robot": trajectory.robot.name, "info": json.dumps(trajectory.info, default=repr)}
+    about = {"robot": trajectory.robot.engine.name, "info": json.dumps(trajectory.info, default=repr)}
     content = arrow.table([np.ascontiguousarray(x) for _, _, x in table], schema=arrow.schema(fields, metadata=about))
     with _Whole(path) as unfinished:
         parquet.write_table(content, unfinished)
@@ -70,7 +70,9 @@ def write_mcap(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None
         topics = {topic: _channel(out, topic, schema, example) for topic, schema, example in _topics(trajectory, names)}
         for topic, stamp, body in _messages(trajectory, names):
             out.add_message(topics[topic], stamp, json.dumps(body).encode(), stamp)
-        out.add_metadata("qddot", {"robot": trajectory.robot.name, "info": json.dumps(trajectory.info, default=repr)})
+        out.add_metadata(
+            "qddot", {"robot": trajectory.robot.engine.name, "info": json.dumps(trajectory.info, default=repr)}
+        )
         out.finish()
 
 
@@ -97,7 +99,7 @@ def to_xarray(trajectory: Trajectory, names: Sequence[str]) -> Any:
         units = dict.fromkeys(c.unit for c in columns)
         variables[name] = ((*batch, "time", *tail), values, {"units": ", ".join(u for u in units if u)})
     info = {k: v if isinstance(v, str | int | float) else repr(v) for k, v in trajectory.info.items()}
-    return xarray.Dataset(variables, coordinates, {"robot": trajectory.robot.name, **info})
+    return xarray.Dataset(variables, coordinates, {"robot": trajectory.robot.engine.name, **info})
 
 
 # ---- parts of them ---------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[st
     """(topic, nanoseconds, body), time after time."""
     from qddot.viewer.geometry import quaternion
 
-    poses = trajectory.robot.forward_kinematics(trajectory.q)
+    poses = trajectory.robot.engine.evaluate("forward_kinematics", trajectory.q)
     turns, places = quaternion(poses[..., :3, :3]), poses[..., :3, 3]
     further = {n: trajectory[n].reshape(len(trajectory), -1).tolist() for n in _further(names)}
     labels = {n: [c.name or "value" for c in trajectory.columns(n)] for n in further}
@@ -182,7 +184,7 @@ def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[st
         stamp = round(t * 1e9)
         state = {"position": trajectory.q[k].tolist(), "velocity": trajectory.v[k].tolist(), "effort": effort[k].tolist()}
         yield "/joint_states", stamp, {"name": freedoms, "coordinate": coordinates, **state}
-        links = zip(trajectory.robot.link_names, places[k].tolist(), turns[k].tolist(), strict=True)
+        links = zip(trajectory.robot.engine.model.link_names[1:], places[k].tolist(), turns[k].tolist(), strict=True)
         yield "/tf", stamp, {"transforms": [_pose(stamp, *link) for link in links]}
         for name, rows in further.items():
             yield f"/{name}", stamp, dict(zip(labels[name], rows[k], strict=True))

@@ -175,6 +175,15 @@ def _entry(x: Any) -> Precise:
     return Precise(value, 0.0 if abs(value) == 1 else UNIT)
 
 
+def exactly(x: Any) -> Any:
+    """A number that was chosen, such as the turn of a frame: whatever else follows from it uses the same one.
+
+    Its bound is dropped. What the data leave uncertain of a choice (the direction of a vector of 1e-12, say) is no error:
+    a later number that makes up for it would be taken for rounding.
+    """
+    return Precise(x.value, 0.0, x.near) if isinstance(x, Precise) else x
+
+
 def settled(x: Vec) -> Vec:
     """A vector with zeros where there is nothing but the rounding of the data."""
     a, b, c = (0.0 if isinstance(k, Precise) and k.is_rounding else k for k in x)

@@ -18,7 +18,7 @@ articulated-body algorithm asks, that hᵀIh can be inverted.
 
 (28). β alone: two joints meet where they touch one link. In a chain that is a block-tridiagonal matrix; where a link
 carries several, all of them meet, and elimination inward fills in nothing either. It divides by the inertia of every
-link. A freedom with a rotor R is a constraint that yields: h⁺ᵀ joins T, and 1/R the diagonal.
+link. A degree of freedom with a rotor R is a constraint that yields: h⁺ᵀ joins T, and 1/R the diagonal.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Saha 1999, sections 2 and 3; corrections S1 to S13 of docs/errata.md. The matric
 forward dynamics by reverse Gaussian elimination, I = U D Uᵀ, which our copy of the paper announces and does not give.
 
 Twists are taken at the centres of mass, in the axes of the world. "i <= j" is "i carries j" on a tree, and sums over the
-next body are sums over the bodies next to it. A joint of several freedoms has as many columns p_i; a joint whose axes
+next body are sums over the bodies next to it. A joint of several DoF has as many columns p_i; a joint whose axes
 move by themselves adds their own rate to Ω_i p_i.
 
 | code      | Saha     | meaning                                                                    |

@@ -64,7 +64,7 @@ class Element(NamedTuple):
 
 
 class Links(NamedTuple):
-    """X, h, c, R, τ of all joints, the world's place first; joints of fewer freedoms have columns of zeros."""
+    """X, h, c, R, τ of all joints, the world's place first; joints of fewer degrees of freedom have columns of zeros."""
 
     X: Array
     h: Array
@@ -110,7 +110,7 @@ class Fixed(NamedTuple):
     inertia: Array
     rotors: Array
     loose: Array
-    columns: Array  # where a joint's freedoms stand in v; of those that it has not, anywhere
+    columns: Array  # where a joint's degrees of freedom stand in v; of those that it has not, anywhere
     freedoms: tuple[Array, ...]  # and the other way round
     starts: Array  # in q
     is_passive: bool  # whether joints exert forces by themselves
@@ -126,7 +126,7 @@ class Fixed(NamedTuple):
             inertia[i] = np.array([(model.inertia[i] @ e).components for e in _UNITS], kind).T
             d, first = model.joint[i].nv, model.slots[i].v.start
             rotors[i, :d], columns[i, :d], has[i, :d] = model.armature[i], range(first, first + d), True
-        rotors[~has] = 1.0  # a freedom that is not there has something to move and nothing that moves it
+        rotors[~has] = 1.0  # a degree of freedom that is not there has something to move and nothing that moves it
         each = [(i, model.joint[i], model.placement[i]) for i, _ in model.outward()]
         groups = each if alone else [(np.array(i), *row) for i, row in together(model, "joint", "placement")]
         loose = np.array([i > 0 and model.is_loose(i) for i in range(n)])
@@ -230,7 +230,7 @@ def behind(links: Links, i: Any, own: Element, loose: Array) -> tuple[Element, A
     D_inv = _inverse(transposed(h) @ U + _diagonal(R))
     yielding = h @ D_inv  # h D⁻¹
     kept = np.eye(6) - yielding @ transposed(U)
-    kept[loose[i]] = 0.0  # all six freedoms: nothing but the joint's force passes
+    kept[loose[i]] = 0.0  # all six degrees of freedom: nothing but the joint's force passes
     given = times(yielding, tau - times(transposed(h), times(own.J, c) + own.e))
     a = c + given  # of the innermost body, if what carries it does not accelerate
     A_h = own.A @ h

@@ -14,7 +14,7 @@ there, for the second factorisation, here in link coordinates.
 | U, Psi |                     | I_i^A h_i, and D_i⁻¹ with D_i = h_iᵀ I_i^A h_i and the rotor               |
 | K      | K                   | I^A h D⁻¹: what a joint's innovation sends to the links that carry it      |
 
-Rotors are no links. They add their inertias R to M; in (27) and (28) a freedom with a rotor is a constraint that yields:
+Rotors are no links. They add their inertias R to M; in (27) and (28) a DoF with a rotor is a constraint that yields:
 its column h⁺ᵀ joins T, and 1/R its place on the diagonal.
 
 Reading the operators: y = (1 + HΦK)⁻¹ x = (1 - HΨK) x is a loop inward, its transpose a loop outward. M⁻¹ =
@@ -220,7 +220,7 @@ def _M_inverse_times(model: Model, T: list[Transform], S: list[Motions], U: Any,
         z[i] = zero_force()
     for i, p in model.inward():  # inward: innovations, and the force that they leave for the parent
         nu[i] = Psi[i] @ (x[i] - S[i].T @ z[i])
-        # all six freedoms: only the joint's own force passes, and z would be added and taken away again
+        # all six degrees of freedom: only the joint's own force passes, and z would be added and taken away again
         left = U[i] @ (Psi[i] @ x[i]) if model.is_loose(i) else z[i] + U[i] @ nu[i]
         z[p] = z[p] + Ad_inv_T(T[i], left)
     for i, p in model.outward():  # outward: the transpose

@@ -150,6 +150,18 @@ class Graph:
             out[k] = Expr(self, self.leaf("input", first + k))
         return out
 
+    def vectors(self, sizes: Sequence[int]) -> list[Any]:
+        """Unknown vectors of these sizes, whose entries are the inputs one after another."""
+        out, first = [], 0
+        for n in sizes:
+            out.append(self.inputs(n, first))
+            first += n
+        return out
+
+    def nodes_of(self, result: Any) -> list[int]:
+        """The nodes of an array's entries, row by row."""
+        return [self.node_of(x) for x in np.asarray(result, dtype=object).reshape(-1)]
+
     def node_of(self, x: Any) -> int:
         """The node of an Expr of this graph, or of a plain number."""
         if isinstance(x, Expr):
@@ -283,9 +295,5 @@ _SCALARS = (Expr, float, int, np.floating, np.integer)
 def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:
     """Runs a function on unknown vectors of the given sizes: the graph, the nodes of its result, and its shape."""
     graph = Graph(most)
-    vectors, first = [], 0
-    for n in sizes:
-        vectors.append(graph.inputs(n, first))
-        first += n
-    result = np.asarray(function(*vectors), dtype=object)
-    return graph, [graph.node_of(x) for x in result.reshape(-1)], result.shape
+    result = np.asarray(function(*graph.vectors(sizes)), dtype=object)
+    return graph, graph.nodes_of(result), result.shape

@@ -13,7 +13,7 @@ apart; so is the link that one scalar belongs to.
 A loop over `model.columns()`, with one over `model.carriers(p)` in it, becomes a climb: from the link of each column of a
 matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are written as it goes.
 
-`model.by_columns` repeats the sweeps of a recursion for each unit vector over the freedoms or over the links' inertias.
+`model.by_columns` repeats the sweeps of a recursion for each unit vector over the DoF or over the links' inertias.
 
 What joints that share a coordinate write is added up (`shared`).
 

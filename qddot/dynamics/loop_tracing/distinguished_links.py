@@ -7,12 +7,12 @@ from typing import Any
 
 from qddot.mechanism.model import Frame, Model
 
-# Scalars that belong to a link; gravity belongs to none, all others to a freedom.
+# Scalars that belong to a link; gravity belongs to none, all others to a degree of freedom.
 _OF_LINKS = ("inertia", "placement", "f_ext")
 
 
 class Singled:
-    """What a function needs besides arrays: the frame's link, the freedoms that are prescribed, the scalar `by`."""
+    """What a function needs besides arrays: the frame's link, the DoF that are prescribed, the scalar `by`."""
 
     def __init__(self, model: Model, needs: Mapping[str, Any]) -> None:
         self.model, self.needs = model, needs

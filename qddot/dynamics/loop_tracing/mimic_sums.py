@@ -56,14 +56,14 @@ def _part(x: Any) -> Any:
 
 
 class PartVector(JointVector):
-    """A vector over the freedoms."""
+    """A vector over the degrees of freedom."""
 
     def stack(self) -> NDArray[Any]:
         return parts(super().stack())
 
 
 class PartColumns(JointColumns):
-    """Six rows by the freedoms."""
+    """Six rows by the degrees of freedom."""
 
     def stack(self) -> NDArray[Any]:
         return parts(super().stack())

@@ -50,7 +50,7 @@ Key = int | tuple[int, int]  # a link whose turn it is, or a link and which of i
 
 
 class Written(NamedTuple):
-    """What a turn leaves in a matrix: in a row or in a column of it, the freedoms of a link."""
+    """What a turn leaves in a matrix: in a row or in a column of it, the degrees of freedom of a link."""
 
     matrix: int
     in_row: bool

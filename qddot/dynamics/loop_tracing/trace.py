@@ -41,7 +41,7 @@ def roll(
     Where it is `of_carriers`, only the links are visited that carry the frame.
     """
     if model.is_coupled and {"by", "prescribed"} & {*needs}:
-        raise NotRollableError("joints share coordinates, and it is told of single freedoms")
+        raise NotRollableError("joints share coordinates, and it is told of single degrees of freedom")
     singled = Singled(model, needs)
     rows = sorted(singled.carriers) if of_carriers else [i for i, _ in model.outward()]
     kinds = kinds_of(model, rows, singled.told_apart)

@@ -1,0 +1,124 @@
+"""Evaluating a robot's functions: compiled kernels where inputs are real numbers, the algorithms as written elsewhere.
+
+An `Engine` belongs to one model. It makes kernels at their first use, keeps them, checks inputs where a kernel refuses
+them, and says which motion has no mass where a result is not finite. The facade, the constrained solver and simulations
+stand on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.compiler.runtime.kernel import Kernel
+from qddot.dynamics import pipeline
+from qddot.dynamics.catalogue import lookup
+from qddot.dynamics.input_checks import AXES, InputChecks
+from qddot.dynamics.request import Request
+from qddot.dynamics.solvability import Solvability
+from qddot.errors import KernelTooLargeError, QddotWarning
+from qddot.mechanism.configurations import batched
+from qddot.mechanism.model import Model
+
+Array = NDArray[Any]
+
+
+class Engine:
+    """The functions of one model, evaluated. With `compiled=False` they run the readable algorithms."""
+
+    def __init__(self, model: Model, compiled: bool = True) -> None:
+        self.model, self.compiled = model, compiled
+        self.checks, self.solvability = InputChecks(model), Solvability(model)
+        self.kept: dict[Any, Any] = {}  # of whoever stands on this engine: solvers, time loops, choices
+        self._kernels: dict[Any, Kernel] = {}
+        self._fast_calls: dict[Any, Callable[..., Any]] = {}  # for one state; they return None for anything else
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def nq(self) -> int:
+        return self.model.nq
+
+    @property
+    def nv(self) -> int:
+        return self.model.nv
+
+    @cached_property
+    def tree(self) -> Engine:
+        """The engine of the spanning tree: loops cut open, no other constraints."""
+        return Engine(dataclasses.replace(self.model, loops=(), constraints=()), self.compiled)
+
+    def kernel(self, request: Request) -> Kernel:
+        """The kernel for a request, compiled once."""
+        found = self._kernels.get(request)
+        if found is None:
+            found = self._kernels[request] = pipeline.build(self.model, request)
+        return found
+
+    def evaluate(self, function: str, *inputs: Any, **static: Any) -> Array:
+        """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
+        key = (function, *static.values()) if static else function
+        fast = self._fast_calls.get(key)
+        if fast is not None and (result := fast(*inputs)) is not None:
+            return result
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            if self.model.nv == 0 or not self.compiled:
+                return self._eager(function, inputs, static)
+            try:
+                kernel = self._kernels[key] = self.kernel(_request(function, static))
+            except KernelTooLargeError as error:
+                warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
+                return self._eager(function, inputs, static)
+            if kernel.one_state is not None:
+                self._fast_calls[key] = kernel.one_state
+        try:
+            result = kernel(*inputs)
+        except ValueError:  # InputError, or NumPy's of lists that are no arrays
+            return self._eager(function, inputs, static)  # which takes other kinds of numbers, and explains what is wrong
+        if self.checks.with_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
+            self.checks.all(function, kernel.names, inputs)
+        return result
+
+    def solve(self, axes: int, function: str, *inputs: Any, **static: Any) -> Array:
+        """As `evaluate`, for what divides by the mass matrix; `axes` counts the axes of one state's result."""
+        lost = self.solvability.has_lost
+        fast = self._fast_calls.get((function, *static.values()) if static else function)
+        if fast is not None and (result := fast(*inputs)) is not None and not lost(axes, function, result):
+            return result
+        self.solvability.require_mass(static.get("prescribed", ()))
+        result = self.evaluate(function, *inputs, **static)
+        if lost(axes, function, result) or (result.ndim == axes and not np.isfinite(result).all()):
+            self.solvability.explain_lost(axes, function, inputs, result)
+        return result
+
+    def _eager(self, function: str, inputs: Sequence[Any], static: Mapping[str, Any]) -> Array:
+        static = dict(static)
+        found, _, algorithm = lookup(function, static.pop("method", "auto"))
+        arrays = self.checks.all(function, found.inputs, inputs)
+        try:
+            with np.errstate(all="ignore"):
+                result = algorithm(self.solvability.guarded, *arrays, **static)
+        except ZeroDivisionError:
+            result = np.full(found.output(self.model), np.nan)
+        return batched(len(found.output(self.model)), result, *arrays, axes=[AXES.get(x, 1) for x in found.inputs])
+
+
+def _request(function: str, static: Mapping[str, Any]) -> Request:
+    rest = {name: x for name, x in static.items() if name != "method"}
+    return Request(function, method=static.get("method", "auto"), static=tuple(rest.items()))
+
+
+class HasEngine(Protocol):
+    """A robot, as the rooms below its facade see it."""
+
+    @property
+    def engine(self) -> Engine: ...

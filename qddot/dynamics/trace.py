@@ -1,0 +1,137 @@
+"""A function of a model as a program: the algorithm run on expressions instead of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from qddot.dynamics import pivots
+from qddot.dynamics.catalogue import (
+    ASKS_FOR_MASS,
+    INPUT_AXES,
+    OF_PATH_TO_BASE,
+    OF_WHOLE_LINKS,
+    Function,
+    input_shapes,
+    lookup,
+)
+from qddot.dynamics.conditioning import felt, is_graded
+from qddot.dynamics.input_checks import UNIT_QUATERNION_TOLERANCE
+from qddot.errors import NotRollableError
+from qddot.joints import Free, Spherical
+from qddot.mechanism import parameters
+from qddot.mechanism.array_shape import Axes
+from qddot.mechanism.model import Model
+from qddot.mechanism.simplify import regrouped, simplified, with_sums_of_angles
+from qddot.scalars import less, where
+from qddot.spatial import Inertia
+
+if TYPE_CHECKING:  # the compiler is loaded when something is to be compiled
+    from qddot.compiler.ir.expr import Graph
+    from qddot.compiler.ir.loop_program import Rolled
+    from qddot.compiler.ir.program import Program
+
+
+def traced(
+    model: Model,
+    name: str,
+    method: str,
+    *,
+    regroup: bool = True,
+    free: Sequence[str] = (),
+    sums: bool = False,
+    most: int | None = None,
+    **needs: Any,
+) -> Program:
+    """The program of a function of a model; after the function's own inputs come the parameters that are free.
+
+    The model is rewritten first unless `regroup` is False or the links it has are not known yet; with `sums`, links on
+    parallel axes are turned by sums of angles. A trace of more than `most` operations is given up.
+    """
+    from qddot.compiler.ir.expr import MOST_NODES, Graph
+    from qddot.compiler.ir.program import straight_line
+
+    function, formulation, algorithm = lookup(name, method)
+    chosen, own = parameters.parameters(model, free), len(function.inputs)
+    fill = filling(model, function, formulation, chosen, regroup)
+    shapes = input_shapes(model, function, free)
+    graph = Graph(MOST_NODES if most is None else most)
+    arrays = [x.reshape(s) for x, s in zip(graph.vectors([prod(s) for s in shapes]), shapes, strict=True)]
+    if function.inputs[0] == "q":
+        guard_quaternions(model, arrays[0])
+    filled = fill(arrays[own:])
+    if formulation not in ASKS_FOR_MASS:
+        filled = with_traced_inertias(filled, graph)
+    result = algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
+    return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes))
+
+
+def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **needs: Any) -> Rolled:
+    """The program of a function of a model that keeps its loops over the links."""
+    from qddot.dynamics.loop_tracing import roll
+
+    function, formulation, algorithm = lookup(name, method)
+    inputs, output = [INPUT_AXES[x] for x in function.inputs], function.output
+    if needs.get("free"):
+        raise NotRollableError("parameters are free")
+    if "rows" in function.needs:
+        raise NotRollableError("it has constraints")
+    if not all(isinstance(x, Axes) for x in (*inputs, output)):
+        raise NotRollableError("its arrays do not stand link by link")
+    model = _rewritten(model, function, formulation, regroup)
+
+    def run(small: Model, *arrays: Any, **needs: Any) -> Any:
+        if function.inputs[0] == "q":
+            guard_quaternions(small, arrays[0])
+        return algorithm(small, *arrays, **needs)
+
+    return roll(model, run, inputs, output, needs, of_carriers=name in OF_PATH_TO_BASE)  # type: ignore[arg-type]
+
+
+def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
+    """The model that a formulation is traced on, its pivots watched."""
+    watched = pivots.guarded(model)
+    if not regroup or method in OF_WHOLE_LINKS:
+        return watched
+    # rewritten models are kept by what they compute, which floors are no part of
+    return replace(rewriting(model, function)(model), pivot_floor=watched.pivot_floor)
+
+
+def rewriting(model: Model, function: Function) -> Callable[[Model], Model]:
+    """The rewriting of the model that a function's result does not notice, so far as it costs this robot no digits."""
+    if is_graded(model):
+        return lambda model: model
+    return regrouped if function.simplify is simplified and felt(model).is_thin else function.simplify
+
+
+def filling(
+    model: Model, function: Function, method: str, free: Sequence[parameters.Parameter], regroup: bool = True
+) -> Callable[[Sequence[Any]], Model]:
+    """What puts the values of free parameters into the model that a formulation is traced on."""
+    if not any(p.of_links for p in free):
+        rewritten = _rewritten(model, function, method, regroup)
+        return lambda values: parameters.put(rewritten, free, values)
+    return lambda values: pivots.guarded(parameters.put(model, free, values), model)
+
+
+def with_traced_inertias(model: Model, graph: Graph) -> Model:
+    """The model with its inertias as numbers of the graph, whose arithmetic knows rounding from nothing."""
+    from qddot.compiler.ir.expr import Expr
+
+    def traced(x: Any) -> Any:
+        return tuple(map(traced, x)) if isinstance(x, tuple) else Expr(graph, graph.node_of(x))
+
+    return replace(model, inertia=tuple(Inertia(*traced(tuple(I))) for I in model.inertia))
+
+
+def guard_quaternions(model: Model, q: Any) -> None:
+    """A quaternion that is not of unit length gives NaN, not a wrong number."""
+    for i, _ in model.outward():
+        if isinstance(model.joint[i], Free | Spherical):
+            last = model.slots[i].q.stop - 1
+            x, y, z, w = q[last - 3 : last + 1]
+            off = x * x + y * y + z * z + w * w - 1.0
+            q[last] = where(less(off * off, UNIT_QUATERNION_TOLERANCE**2), w, math.nan)

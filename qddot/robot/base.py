@@ -1,0 +1,70 @@
+"""What all parts of `Robot` stand on: the model, the engine that evaluates its functions, and its names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
+
+from qddot.dynamics.engine import Engine
+from qddot.errors import Finding
+from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.model import Model
+
+Array = NDArray[Any]
+
+
+class RobotBase:
+    """A part of `Robot`."""
+
+    def __init__(self, model: Model, compiled: bool = True) -> None:
+        self.model, self.compiled = model, compiled
+        self.engine = Engine(model, compiled)
+        self._evaluate, self._solve = self.engine.evaluate, self.engine.solve
+
+    @property
+    def name(self) -> str:
+        """The robot's name."""
+        return self.model.name
+
+    @property
+    def nq(self) -> int:
+        """How many coordinates a configuration has."""
+        return self.model.nq
+
+    @property
+    def nv(self) -> int:
+        """How many degrees of freedom the robot has: those of its spanning tree, of which loops leave `mobility`."""
+        return self.model.nv
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """The moving links, in order; link k is moved by joint k."""
+        return self.model.link_names[1:]
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        """The joints, in order."""
+        return self.model.joint_names[1:]
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """Everything that has a pose: the world, links, bodies merged into them, frames."""
+        return self.model.frame_names
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found doubtful when the model was read."""
+        return self.model.findings
+
+    @cached_property
+    def q_index(self) -> Mapping[str, int | slice]:
+        """Where a joint's coordinates stand in q, by its name: an index, or a slice if there are several."""
+        return JointIndex(self.model, "q")
+
+    @cached_property
+    def v_index(self) -> Mapping[str, int | slice]:
+        """Where a joint's degrees of freedom stand in v, a and tau, by its name."""
+        return JointIndex(self.model, "v")

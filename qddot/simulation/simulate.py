@@ -1,0 +1,123 @@
+"""A robot from a start through time, as one call."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.engine import Engine, HasEngine
+from qddot.errors import InputError, QddotWarning, unknown
+from qddot.simulation import adaptive, stiffness
+from qddot.simulation.arguments import count, positive
+from qddot.simulation.integrators import INTEGRATORS
+from qddot.simulation.rollout import Progress, Rollout, RolloutOptions
+from qddot.simulation.trajectory import Trajectory
+
+_WAY_OUT = "keep fewer states (record=…), or run it in pieces (Rollout) or into a folder (simulation.recorded)"
+
+
+def simulate(
+    robot: HasEngine,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    controls: Any = None,
+    *,
+    dt: float,
+    steps: int,
+    integrator: str = "rk4",
+    record: int | str = 1,
+    **options: Any,
+) -> Trajectory:
+    """A robot from (q0, v0) through time; docs/simulation.md has the options."""
+    steps = count(steps, "steps")
+    every = steps if isinstance(record, str) and record == "end" else count(record, "record")
+    if steps % every:
+        raise InputError(f"record={every} does not divide the {steps} steps, so the end would not be recorded")
+    known = (*INTEGRATORS, *adaptive.METHODS)
+    if not isinstance(integrator, str) or integrator not in known:
+        raise unknown("integrator", integrator, known, "qddot")
+    is_adaptive = integrator in adaptive.METHODS
+    tolerances = {name: options.pop(name) for name in ("rtol", "atol", "events") if is_adaptive and name in options}
+    if is_adaptive and robot.engine.model.is_constrained:  # there are no steps of ours after which to project
+        options.setdefault("constraints", "baumgarte")
+    rollout = made(robot, controls, dt=dt, **options, **({} if is_adaptive else {"integrator": integrator}))
+    start = rollout.start(q0, v0)
+    rollout.fits_in_memory(steps // every + 1, start, _WAY_OUT)
+    numbers = np.arange(0, steps + 1, every)
+    info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
+    if is_adaptive:
+        q, v, facts = _adaptively(rollout, start, integrator, numbers, **tolerances)
+        if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
+            numbers = numbers[np.isfinite(q).all(axis=-1)]
+            q, v = q[: len(numbers)], v[: len(numbers)]
+        info |= facts
+    else:
+        stiffness.warn(rollout, start, stacklevel=3)
+        _, q, v = rollout.run(start, steps, every, with_start=True)
+        _warn_diverged(robot.engine, q, v, numbers, integrator)
+    t = rollout.t0 + rollout.dt * numbers
+    info |= {"dt": rollout.dt, "free": rollout.free}
+    tau = rollout.forces_at(numbers, q, v)
+    return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot.engine, q, v), info=info)
+
+
+def _warn_diverged(engine: Engine, q: Any, v: Any, numbers: Any, integrator: str) -> None:
+    """Says which samples have gone where no number is, and whether a singular configuration is the reason."""
+    fine = np.isfinite(q).all(axis=-1) & np.isfinite(v).all(axis=-1)
+    lost = fine[..., 0] & ~fine[..., -1]
+    if lost.any():
+        place = int(np.argmax(~fine[lost].all(axis=0)))
+        sample = int(np.argmax(~fine[lost][:, place]))
+        reason = engine.solvability.near_singular(q[lost][sample, place - 1])
+        advice = f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff"
+        warnings.warn(
+            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {numbers[place]}: "
+            f"{reason or advice}",
+            QddotWarning,
+            stacklevel=4,
+        )
+
+
+def made(robot: HasEngine, controls: Any, **options: Any) -> Rollout:
+    """A rollout, or an error that says which option there is not."""
+    for name in ("rtol", "atol", "events"):
+        if name in options:
+            raise InputError(f"{name}= is for the integrators {', '.join(adaptive.METHODS)}")
+    known = RolloutOptions.__annotations__
+    for name in options:
+        if name not in known and name != "dt":
+            raise InputError(f"simulate has no option {name!r}; it has {', '.join([*known, 'rtol', 'atol', 'events'])}")
+    return Rollout(robot, controls, **options)
+
+
+def _adaptively(
+    rollout: Rollout, start: Progress, method: str, numbers: Any, rtol: Any = 1e-8, atol: Any = 1e-10, events: Any = ()
+) -> tuple[Any, Any, dict[str, Any]]:
+    own = {"rtol": positive(rtol, "rtol"), "atol": positive(atol, "atol")}
+    if rollout.held.shape[-1]:
+        raise InputError(f"integrator {method!r} chooses its own steps; give controls as a function of (t, q, v)")
+    if rollout.plan.project:
+        raise InputError(f"integrator {method!r} chooses its own steps; take constraints='baumgarte'")
+    times = rollout.t0 + rollout.dt * numbers
+    q, v, facts = adaptive.solve(rollout, method, start.state, times, events=adaptive.checked(events), **own)
+    return q, v, {**own, **facts}
+
+
+def drift(engine: Engine, q: Any, v: Any) -> dict[str, Any]:
+    """How far constraints are off, in position and in velocity; nothing where there are none."""
+    if not engine.model.is_constrained:
+        return {}
+    residual = engine.evaluate("constraint_residual", q)
+    rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
+    if np.any(solver_of(engine).dependence(q, v) > 1.0):
+        warnings.warn(
+            f"the loops of robot {engine.name!r} came so near to a singular configuration that their rows depend on each "
+            f"other; what follows is doubtful. Start elsewhere, or add joint friction",
+            QddotWarning,
+            stacklevel=4,
+        )
+    return {"drift": np.max(np.abs(residual), axis=-1), "drift_rate": np.max(np.abs(rate), axis=-1)}
