@@ -758,7 +758,7 @@ def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, 
     assert all(place[x] < place[n] for n in paired.body for x in line.graph.args[n] if x in place)
     q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(11)), strict=True))
     result = robot.kernel(name, lanes=lanes)(q, v, v)
-    monkeypatch.setattr(schedule, "LONG", 10**9)
+    monkeypatch.setattr(schedule, "PAIRED_SECTION_MIN_OPS", 10**9)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     assert np.array_equal(qddot.Robot(robot.model).kernel(name, lanes=lanes)(q, v, v), result)
 

@@ -1,9 +1,9 @@
-"""Packed results: each number that varies, once.
+"""Packed results: the unique non-constant entries.
 
 A matrix of a robot with branches is mostly zeros, and a symmetric one has everything else twice. A batch of them is bound
-by writing it. What is constant and what is equal for every state is known from the trace: a packed kernel leaves it out,
-and its layout says where the numbers belong. They are in the order in which they are computed, so that they can be written
-on the way (`tiles`).
+by memory bandwidth. The trace tells which entries are constant and which are equal for all states: a packed kernel omits
+them, and its layout says where the numbers belong. They are in the order in which they are computed, so that they can be
+written on the way (`streamed_output`).
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def layout_of(program: Program, shape: tuple[int, ...]) -> Layout:
     graph, when = program.graph, {n: k for k, n in enumerate(program.body)}
 
     def computed(n: int) -> int:
-        """When a number is there; inputs, and their sines and cosines, which are not computed on the way, come last."""
-        wave = graph.ops[n] in ("sin", "cos") and graph.ops[graph.args[n][0]] == "input"
-        return len(when) if wave else when.get(n, len(when))
+        """When a number is computed; inputs and their sines and cosines, which no operation computes, come last."""
+        of_input = graph.ops[n] in ("sin", "cos") and graph.ops[graph.args[n][0]] == "input"
+        return len(when) if of_input else when.get(n, len(when))
 
     fixed = [graph.ops[n] == "const" for n in program.outputs]
     varying = dict.fromkeys(n for n, c in zip(program.outputs, fixed, strict=True) if not c)

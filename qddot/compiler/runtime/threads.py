@@ -79,7 +79,7 @@ class _Piece:
 
 
 def split(length: int, most: int, multiple: int = 1) -> list[int]:
-    """Edges of parts of `length` items: as many as there are threads, items and work, `most`; in multiples of so many."""
+    """Edges of at most `most` parts of `length` items, one for each thread, in multiples of `multiple`."""
     blocks = -(-length // multiple)
     parts = max(1, min(_threads, blocks, most))
     return [*(multiple * (k * blocks // parts) for k in range(parts)), length]

@@ -1,7 +1,7 @@
 """The loop over time, as LLVM text: a program that makes one step of a state, run for many steps and many samples.
 
 The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
-states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
+states of a block of samples into lanes once, calls the program's core step after step, and writes at regular steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
 Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
 lane gives the same bits as one of many.

@@ -106,7 +106,7 @@ def picked(name: str, a: str, which: str, b: str) -> str:
 
 
 def streamed(value: str, place: str) -> str:
-    """Writes a line of memory past the caches."""
+    """A streaming store of a cache line."""
     return f"  store <8 x double> {value}, ptr {place}, align 64, !nontemporal !2"
 
 
