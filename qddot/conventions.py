@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError
-from qddot.joints import Free, Planar, Prismatic, Revolute, Spherical, Translational
 from qddot.mechanism.model import Model
 
 Array = NDArray[np.float64]
@@ -136,8 +135,8 @@ class _Layout(NamedTuple):
     def to_matrix(self, q: Any, M: Any) -> Array:
         if self.nv != self.model.nv:
             raise InputError(
-                f"robot {self.model.name!r}: a matrix over {self.model.nv} freedoms has no equal over {self.nv}, "
-                "because mimic joints share a freedom; convert the other engine's matrix instead"
+                f"robot {self.model.name!r}: a matrix over {self.model.nv} degrees of freedom has no equal over {self.nv}, "
+                "because mimic joints share a degree of freedom; convert the other engine's matrix instead"
             )
         E = self._map(q)
         return np.asarray(E @ _square(M, self.model.nv, "M") @ _transpose(E))
@@ -238,13 +237,13 @@ def _mujoco(model: Model) -> _Layout:
     for i, _ in model.outward():
         joint = model.joint[i]
         write, read, E, drift = _same, _same, _identity(joint.nv), _no_drift
-        if isinstance(joint, Spherical | Free):
-            write, read = _scalar_first, _scalar_last
-        elif not isinstance(joint, Revolute | Prismatic | Translational):
+        if not joint.mujoco_name:
             raise InputError(
                 f"joint {model.joint_names[i]!r} is {joint.kind}; MuJoCo has hinges, slides, balls and free joints only"
             )
-        if isinstance(joint, Free):
+        if joint.has_unit_quaternion:
+            write, read = _scalar_first, _scalar_last
+        if joint.is_floating:
             E, drift = _world_linear_first, _world_linear_drift
         parts.append(_Part(i, slice(nq, nq + joint.nq), slice(nv, nv + joint.nv), write, read, E, drift))
         nq, nv = nq + joint.nq, nv + joint.nv
@@ -297,7 +296,7 @@ def to_mujoco_matrix(model: Model, q: Any, M: Any) -> Array:
 
 
 def from_mujoco_matrix(model: Model, q: Any, M: Any) -> Array:
-    """The mass matrix over qddot's freedoms of one from mj_fullM."""
+    """The mass matrix over qddot's degrees of freedom of one from mj_fullM."""
     return _mujoco(model).from_matrix(q, M)
 
 
@@ -310,7 +309,7 @@ def _pinocchio(model: Model, pin_model: Any) -> _Layout:
     pairs = {ours[name]: theirs[name] for name in ours if name in theirs}
     alone = [i for name, i in ours.items() if name not in theirs]
     unclaimed = [k for name, k in theirs.items() if name not in ours]
-    roots = [i for i in alone if isinstance(model.joint[i], Free)], [k for k in unclaimed if pin_model.nqs[k] == 7]
+    roots = [i for i in alone if model.joint[i].is_floating], [k for k in unclaimed if pin_model.nqs[k] == 7]
     if len(roots[0]) == len(roots[1]) == 1:  # the floating base goes by different names
         pairs[roots[0][0]] = roots[1][0]
         alone, unclaimed = [i for i in alone if i not in roots[0]], [k for k in unclaimed if k not in roots[1]]
@@ -332,14 +331,14 @@ def _pinocchio_part(model: Model, i: int, pin_model: Any, k: int) -> _Part:
     joint, nq = model.joint[i], int(pin_model.nqs[k])
     start_q, start_v = int(pin_model.idx_qs[k]), int(pin_model.idx_vs[k])
     write, read = _same, _same
-    if (isinstance(joint, Revolute) and nq == 2) or (isinstance(joint, Planar) and nq == 4):
+    if joint.ends_in_angle and nq == joint.nq + 1:
         write, read = _angle_to_circle, _circle_to_angle
     elif nq != joint.nq:
         raise InputError(
             f"joint {model.joint_names[i]!r} is {joint.kind} with {joint.nq} coordinates, and has {nq} in the "
             "Pinocchio model; load both from one file"
         )
-    E = _linear_first if isinstance(joint, Free) else _identity(joint.nv)
+    E = _linear_first if joint.is_floating else _identity(joint.nv)
     return _Part(i, slice(start_q, start_q + nq), slice(start_v, start_v + joint.nv), write, read, E, _no_drift)
 
 

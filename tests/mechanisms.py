@@ -12,7 +12,7 @@ from qddot.joints import KINDS
 from qddot.mechanism.model import Frame, Model
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
-from qddot.spatial import Transform, constant_transform, inertia_seen
+from qddot.spatial import Transform, constant_transform, transform_inertia
 from qddot.spatial.rotation import AxisRotation, Rotation
 
 MOVING = tuple(kind for kind in KINDS if kind != "fixed")
@@ -109,7 +109,7 @@ def reframed(model: Model, rng: np.random.Generator) -> tuple[Model, list[Transf
         joints.append(dataclasses.replace(joint, **axes))
         T = turns[p].inverse() @ model.placement[i] @ turns[i]
         placements.append(constant_transform(T.R.rows, T.p))
-        inertias.append(inertia_seen(turns[i].inverse(), model.inertia[i]))
+        inertias.append(transform_inertia(turns[i].inverse(), model.inertia[i]))
     frames = tuple(Frame(f.name, f.link, turns[f.link].inverse() @ f.placement) for f in model.frames)
     turned = dataclasses.replace(
         model, joint=tuple(joints), placement=tuple(placements), inertia=tuple(inertias), frames=frames

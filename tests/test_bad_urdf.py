@@ -244,7 +244,7 @@ BAD = {
     ),
     "mimic_a_fixed_joint": (
         chain("", "<mimic joint='j'/>", kind="fixed"),
-        r":6: joint 'k': it mimics 'j', .* one freedom; mimic works between",
+        r":6: joint 'k': it mimics 'j', .* one degree of freedom; mimic works between",
     ),
     "mimic_factor": (pair("<mimic joint='j' multiplier='2x'/>"), r":5: joint 'j' <mimic>: multiplier is '2x'; give"),
     "many_links": (

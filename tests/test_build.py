@@ -181,7 +181,10 @@ BAD = {
     "spring": (lambda b: b.link("z").joint("j", "tool", "z", Spherical(), stiffness=(1, 2, 3)), "one stiffness"),
     "mimics nobody": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), mimic=("no", 1, 0)), "no joint"),
     "mimics itself": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), mimic=("j", 1, 0)), "mimics itself"),
-    "mimics a ball": (lambda b: b.link("z").joint("j", "tool", "z", Universal(), mimic=("elbow", 1, 0)), "one freedom"),
+    "mimics a ball": (
+        lambda b: b.link("z").joint("j", "tool", "z", Universal(), mimic=("elbow", 1, 0)),
+        "one degree of freedom",
+    ),
     "frame twice": (lambda b: b.frame("tool", "lower"), "frame 'tool': a link or frame of this name exists"),
     "frame nowhere": (lambda b: b.frame("f", "toool"), r"'toool' does not exist \(near: tool"),
     "loop on one link": (lambda b: b.loop("l", "tool", "lower", Revolute()), "do not move against each other"),

@@ -842,12 +842,12 @@ def command(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path / "cache"))
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
-    cache_command.add_arguments(parser)
+    cache_command.arguments(parser)
 
     def run(*arguments):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", QddotWarning)  # as the command line does
-            code = cache_command.command(parser.parse_args(arguments))
+            code = cache_command.run(parser.parse_args(arguments))
         return code, capsys.readouterr().out
 
     return run

@@ -200,7 +200,7 @@ def test_count_without_mass_or_freedom(urdf, capsys):
     assert main(["count", file, "--function", "forward_dynamics"]) == 2
     assert "joint 'elbow' moves nothing" in capsys.readouterr().err
     assert main(["count", urdf('<robot name="rock"><link name="base"/></robot>')]) == 2
-    assert "has no freedoms" in capsys.readouterr().err
+    assert "has no degrees of freedom" in capsys.readouterr().err
 
 
 def test_counting_needs_no_llvm():

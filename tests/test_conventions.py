@@ -237,7 +237,7 @@ def test_mimic_joints_are_expanded_and_forces_and_matrices_reduced(engine):
     near(names["from_matrix"](model, *other, q, mass_matrix(tree, q3)), mass_matrix(model, q))
     forces = rigid_body_forces(tree, q3, v3, a3)
     near(names["from_tau"](model, *other, q, forces), rigid_body_forces(model, q, v, a))
-    with pytest.raises(InputError, match="mimic joints share a freedom"):
+    with pytest.raises(InputError, match="mimic joints share a degree of freedom"):
         names["to_matrix"](model, *other, q, np.eye(2))
 
 

@@ -89,10 +89,13 @@ def test_couplings_are_saved_compared_and_exported(tmp_path):
 
 
 WRONG = {
-    "an unknown joint": (lambda b: b.coupling("c", {"j9": 1.0}), r"coupling 'c': 'j9' is no joint of one freedom \(near: "),
+    "an unknown joint": (
+        lambda b: b.coupling("c", {"j9": 1.0}),
+        r"coupling 'c': 'j9' is no joint of one degree of freedom \(near: ",
+    ),
     "a joint of two freedoms": (
         lambda b: b.link("x", 1.0).joint("u", "l3", "x", Universal()).coupling("c", {"u": 1.0}),
-        r"'u' is no joint of one freedom",
+        r"'u' is no joint of one degree of freedom",
     ),
     "no joints": (lambda b: b.coupling("c", {}), "it has no joints or no polynomial"),
     "no polynomial": (lambda b: b.coupling("c", {"j1": 1.0}, ()), "it has no joints or no polynomial"),

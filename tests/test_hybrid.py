@@ -120,9 +120,9 @@ def test_wrong_use_is_explained(kite):
 
     with pytest.raises(qddot.UnknownNameError, match="no joint 'swivle': did you mean 'swivel'"):
         call(["swivle"])
-    with pytest.raises(qddot.InputError, match="joint 'swivel' has no freedom 3: it has 3, counted from 0"):
+    with pytest.raises(qddot.InputError, match="joint 'swivel' has no degree of freedom 3: it has 3, counted from 0"):
         call([("swivel", 3)])
-    with pytest.raises(qddot.InputError, match="robot 'kite' has no freedom 10: it has 10"):
+    with pytest.raises(qddot.InputError, match="robot 'kite' has no degree of freedom 10: it has 10"):
         call([10])
     with pytest.raises(qddot.InputError, match="needs prescribed="):
         kite.kernel("hybrid_dynamics")
@@ -138,7 +138,7 @@ def test_mimic_joints_are_reduced():
     s = State(robot)
     a, tau = robot.hybrid_dynamics(s.q, s.v, s.a, s.a, prescribed=["j1"])
     close(robot.inverse_dynamics(s.q, s.v, a), tau, AGREEMENT)
-    with pytest.raises(qddot.InputError, match="'j3' has no freedom of its own: it follows 'j1'"):
+    with pytest.raises(qddot.InputError, match="'j3' has no degree of freedom of its own: it follows 'j1'"):
         robot.hybrid_dynamics(s.q, s.v, s.a, s.a, prescribed=["j3"])
 
 

@@ -205,7 +205,7 @@ def test_known_zeros_vanish_from_the_code():
 
     def count(function, p, **needs):
         return len(
-            trace.traced(robot.model, function, "auto", by=derivative_variable.exact(robot.model, p), **needs).nodes()
+            trace.traced(robot.model, function, "auto", by=derivative_variable.resolve(robot.model, p), **needs).nodes()
         )
 
     first, last = robot.joint_names[0], robot.joint_names[-1]
@@ -231,11 +231,11 @@ def test_wrong_use_is_explained():
     z, q = np.zeros(robot.nv), robot.neutral()
 
     def call(by):
-        return robot.inverse_dynamics_derivative(q, z, z, by=derivative_variable)
+        return robot.inverse_dynamics_derivative(q, z, z, by=by)
 
     with pytest.raises(qddot.UnknownNameError, match="no kind of scalar 'x'"):
         call(("x", 1))
-    with pytest.raises(qddot.InputError, match="names 6 freedoms; take one of them, as"):
+    with pytest.raises(qddot.InputError, match="names 6 degrees of freedom; take one of them, as"):
         call(("q", robot.joint_names[0]))
     with pytest.raises(qddot.UnknownNameError, match="no joint 'nose'"):
         call(("q", "nose"))

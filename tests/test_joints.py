@@ -542,3 +542,51 @@ def test_what_a_joint_must_answer():
     for call in (joints.Joint().transform, joints.Joint().S):
         with pytest.raises(NotImplementedError):
             call((0.0,))
+
+
+# ---- facts about a kind ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("joint", JOINTS.values(), ids=JOINTS)
+def test_names_and_units_of_every_coordinate(joint):
+    assert len(joint.coordinate_names) == len(joint.coordinate_units) == joint.nq
+    assert len(joint.velocity_names) == len(joint.is_angle) == joint.nv
+    assert len(set(joint.coordinate_names)) == joint.nq
+    assert set(joint.coordinate_units) <= {"rad", "m", ""}
+    if joint.has_unit_quaternion:
+        assert joint.coordinate_units[-4:] == ("",) * 4
+        assert joint.coordinate_names[-4:] == ("qx", "qy", "qz", "qw")
+    assert bool(joint.coordinate_text) == bool(joint.velocity_text) == (joint.nv > 1 or isinstance(joint, Own))
+
+
+@pytest.mark.parametrize("joint", JOINTS.values(), ids=JOINTS)
+def test_canonical_joints_move_the_turned_frame(joint):
+    """R⁻¹ T(q) R of the joint is what the one along z does."""
+    rng = np.random.default_rng(3)
+    R, along_z = joint.canonical()
+    for _ in range(SAMPLES):
+        q = joint.random(rng)
+        expected, found = Transform(R.T) @ joint.transform(q) @ Transform(R), along_z.transform(q)
+        np.testing.assert_allclose(np.array(found.R.rows, float), np.array(expected.R.rows, float), atol=ROUNDING)
+        np.testing.assert_allclose(np.array(found.p, float), np.array(expected.p, float), atol=ROUNDING)
+
+
+@pytest.mark.parametrize("joint", JOINTS.values(), ids=JOINTS)
+def test_brackets(joint):
+    """[x, y] is antisymmetric, zero where velocities commute, and ad_xᵀ is its transpose."""
+    rng = np.random.default_rng(4)
+    x, y, p = rng.standard_normal((3, joint.nv)).tolist()
+    bracket, back = np.array(joint.bracket(x, y)), np.array(joint.bracket(y, x))
+    np.testing.assert_allclose(bracket, -back, atol=ROUNDING)
+    assert joint.is_commutative == (not bracket.any())
+    np.testing.assert_allclose(np.dot(p, bracket), np.dot(joint.dual_bracket(x, p), y), atol=ROUNDING)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "own"])
+def test_random_joints_of_every_kind(kind):
+    joint = KINDS[kind].sample(np.random.default_rng(5))
+    assert joint.kind == kind
+    assert joint.defect() is None
+    for name in joint.axis_names:
+        assert math.isclose(math.hypot(*getattr(joint, name)), 1.0, rel_tol=UNIT)
+    assert joint.with_parameters(joint.parameters()) == joint

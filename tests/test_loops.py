@@ -20,7 +20,6 @@ from qddot.algorithms.kinematics import link_poses
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.loop_assembly import independent_rows
 from qddot.joints import KINDS, Fixed, Free, Own, Planar, Prismatic, Revolute, Spherical, Universal
-from qddot.mechanism.loop_joints import closing, row_count
 from qddot.mechanism.model import Loop
 from qddot.robots.generators import _random_joint as random_joint
 from qddot.spatial import Transform, constant_transform
@@ -128,7 +127,7 @@ def test_closing_joints_of_every_kind(joint):
     q, v = closed_at(robot, [0.3 * x for x in joint.random(np.random.default_rng(5))])
     if joint.nq != joint.nv:
         q, v = closed_at(robot, joint.random(np.random.default_rng(5)))
-    rows = row_count(joint)
+    rows = joint.loop_row_count
     assert loop_constraints.count(model) == len(loop_constraints.row_names(model)) == rows
     if rows == 0:
         assert loop_constraints.jacobian(model, q).shape == (0, robot.nv)
@@ -144,7 +143,7 @@ def test_closing_joints_of_every_kind(joint):
     close(loop_constraints.bias(model, q, v), moved @ v, 10 * COMPLEX_STEP)
     if joint.nv:
         T = (joint.transform(joint.neutral()).inverse() @ joint.transform(joint.neutral())).inverse()
-        assert len(closing(joint, T).axes) == joint.nv
+        assert len(joint.loop_rows(T).axes) == joint.nv
 
 
 @pytest.mark.parametrize("joint", every_joint())
@@ -165,7 +164,7 @@ def test_no_half_turn_looks_closed(joint):
             @ (2 * np.outer(axis, axis) - np.eye(3))
             @ np.array(qddot.pose((0, 0, 0), (0.01, 0.02, 0.03)).R.rows)
         )
-        off = np.array(closing(joint, constant_transform(tuple(map(tuple, R)), T.p)).residual, dtype=float)
+        off = np.array(joint.loop_rows(constant_transform(tuple(map(tuple, R)), T.p)).residual, dtype=float)
         size = np.abs(off).max() if joint.kind != "spherical" else 1.0
         assert size > 1e-3
 

@@ -17,7 +17,7 @@ from qddot.mechanism.builder import Builder
 from qddot.mechanism.model import Model
 from qddot.mechanism.validation import pose
 from qddot.robots.generators import OWN_JOINTS, cam, random_tree
-from qddot.spatial import IDENTITY, ZERO
+from qddot.spatial.rotation import IDENTITY, ZERO
 
 
 def trees():

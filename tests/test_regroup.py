@@ -18,7 +18,7 @@ from qddot.algorithms import composite_body, energy, newton_euler_classical
 from qddot.dynamics import catalogue, choose, trace
 from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Revolute, Universal
 from qddot.mechanism import simplify
-from qddot.spatial import Inertia, Transform, inertia_seen
+from qddot.spatial import Inertia, Transform, transform_inertia
 from qddot.spatial.rotation import Rotation
 
 TOLERANCE = 1e-12  # relative to the largest entry
@@ -106,7 +106,7 @@ def left_to_the_parent(joint):
         columns = []
         for unit in np.eye(10):
             K = from_numbers(unit)
-            moved = to_numbers(inertia_seen(T, K)) - to_numbers(inertia_seen(at_rest, K))
+            moved = to_numbers(transform_inertia(T, K)) - to_numbers(transform_inertia(at_rest, K))
             columns.append(np.concatenate([moved, *((K @ s).components for s in S)]))
         rows.append(np.stack(columns, axis=-1))
     _, sizes, V = np.linalg.svd(np.concatenate(rows))
@@ -117,13 +117,13 @@ def left_to_the_parent(joint):
 def test_a_joint_leaves_to_its_parent_all_that_it_cannot_move(joint):
     space = left_to_the_parent(joint)
     rng = np.random.default_rng(1)
-    left = np.stack([to_numbers(joint.unmoved(from_numbers(rng.standard_normal(10)))) for _ in range(20)])
+    left = np.stack([to_numbers(joint.transferable_inertia(from_numbers(rng.standard_normal(10)))) for _ in range(20)])
     assert np.linalg.matrix_rank(left, tol=1e-9) == len(space)
     close(left @ space.T @ space, left)
 
 
 def test_own_joints_leave_nothing():
-    assert not to_numbers(Own(screw, 1).unmoved(from_numbers(np.ones(10)))).any()
+    assert not to_numbers(Own(screw, 1).transferable_inertia(from_numbers(np.ones(10)))).any()
 
 
 def test_a_revolute_arm_has_no_masses_left():

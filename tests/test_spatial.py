@@ -310,12 +310,12 @@ def test_kinetic_energy_of_particles():
 
 @every_transform
 def test_inertia_in_two_frames(T):
-    """(21): 𝓘_b = Ad*_{T_ab} 𝓘_a Ad_{T_ab}. `inertia_seen` goes from B to A."""
+    """(21): 𝓘_b = Ad*_{T_ab} 𝓘_a Ad_{T_ab}. `transform_inertia` goes from B to A."""
     rng = np.random.default_rng(10)
     for G in (random_inertia(rng), random_inertia(rng), spatial.zero_inertia()):
         A = adjoint(np.linalg.inv(homogeneous(T)))
-        near(inertia_matrix(spatial.inertia_seen(T, G)), A.T @ inertia_matrix(G) @ A)
-        near(np.array(spatial.inertia_seen(T, G).I), np.array(spatial.inertia_seen(T, G).I).T, 0)
+        near(inertia_matrix(spatial.transform_inertia(T, G)), A.T @ inertia_matrix(G) @ A)
+        near(np.array(spatial.transform_inertia(T, G).I), np.array(spatial.transform_inertia(T, G).I).T, 0)
 
 
 @every_transform
@@ -327,7 +327,7 @@ def test_inertia_from_centre_of_mass(T):
     block, R, P = tuple(map(tuple, I_c.tolist())), np.array(T.R.rows), cross_matrix(np.array(T.p))
     printed = np.block([[R @ I_c @ R.T + m * P.T @ P, m * P], [m * P.T, m * np.eye(3)]])
     near(inertia_matrix(spatial.inertia_from(m, T.p, block, T.R)), printed)
-    near(inertia_matrix(spatial.inertia_seen(T, Inertia(m, ZERO, block))), printed)
+    near(inertia_matrix(spatial.transform_inertia(T, Inertia(m, ZERO, block))), printed)
 
 
 @every_transform
@@ -337,7 +337,7 @@ def test_momentum(T):
     G_b, V_b = random_inertia(rng), spatial.motion(vector(rng, 6))
     L_b = G_b @ V_b
     near(six(L_b), inertia_matrix(G_b) @ six(V_b))
-    L_a = spatial.inertia_seen(T, G_b) @ Ad(T, V_b)
+    L_a = spatial.transform_inertia(T, G_b) @ Ad(T, V_b)
     near(six(L_a), six(Ad_inv_T(T, L_b)))
     near(six(L_b), six(Ad_T(T, L_a)))
 
@@ -358,7 +358,7 @@ def test_articulated_inertia(T):
     X = adjoint(np.linalg.inv(homogeneous(T)))
     near(articulated_matrix(spatial.articulated(G)), inertia_matrix(G), 0)
     near(matrix_of(lambda V: A @ V, spatial.motion), articulated_matrix(A))
-    near(articulated_matrix(spatial.articulated_seen(T, A)), X.T @ articulated_matrix(A) @ X)
+    near(articulated_matrix(spatial.transform_articulated(T, A)), X.T @ articulated_matrix(A) @ X)
     near(articulated_matrix(spatial.zero_articulated()), np.zeros((6, 6)), 0)
 
 
@@ -445,7 +445,7 @@ def test_equation_of_motion_is_coordinate_invariant(T):
     """(31) in {A} and in {B} on the same body are the same equation."""
     rng = np.random.default_rng(20)
     G_b, V_b, Vdot_b = random_inertia(rng), spatial.motion(vector(rng, 6)), spatial.motion(vector(rng, 6))
-    F_a = net_force(spatial.inertia_seen(T, G_b), Ad(T, V_b), Ad(T, Vdot_b))
+    F_a = net_force(spatial.transform_inertia(T, G_b), Ad(T, V_b), Ad(T, Vdot_b))
     near(six(Ad_T(T, F_a)), six(net_force(G_b, V_b, Vdot_b)), 10 * ROUNDING)
 
 
@@ -657,8 +657,8 @@ def formulas(x):
     V, F = Motion((x[0], x[1], x[2]), (x[3], x[4], x[5])), Force((x[6], x[7], x[8]), (x[9], x[10], x[11]))
     I_c = ((x[1] + 3.0, x[2], x[3]), (x[2], x[4] + 4.0, x[5]), (x[3], x[5], x[6] + 5.0))
     G = spatial.inertia_from(x[8] + 2.0, (x[9], x[10], x[11]), I_c, T.R)
-    seen = spatial.inertia_seen(turn, G)
-    moved = spatial.articulated_seen(T, spatial.articulated(G))
+    seen = spatial.transform_inertia(turn, G)
+    moved = spatial.transform_articulated(T, spatial.articulated(G))
     whole = turn @ T.inverse()
     return [
         *(Ad(T, V) + Ad_inv(turn, V)).components,
@@ -733,7 +733,7 @@ def test_many_digits():
             *(Ad(T, Ad_inv(T, V)) - V).components,
             *(Ad_T(T, Ad_inv_T(T, F)) - F).components,
             Ad(T, V).dot(Ad_inv_T(T, F)) - V.dot(F),
-            *(spatial.inertia_seen(T, G) @ Ad(T, V) - Ad_inv_T(T, G @ V)).components,
+            *(spatial.transform_inertia(T, G) @ Ad(T, V) - Ad_inv_T(T, G @ V)).components,
             ad(V, V).dot(F),
         ]
         assert max(abs(y) for y in gone) < mpf(10) ** -48

@@ -222,7 +222,7 @@ def test_large_files_and_many_faces_are_noted(tmp_path, monkeypatch):
     (tmp_path / "own.stl").write_text(TRIANGLE)
     (tmp_path / "r.urdf").write_text(URDF.format("own.stl"))
     model = qddot.load(tmp_path / "r.urdf").model
-    monkeypatch.setattr(urdf_shapes, "_MOST_FACES", 0)
+    monkeypatch.setattr(urdf_shapes, "_MAX_ROBOT_FACES", 0)
     found = urdf_shapes.read(model, model.source)
     assert "more than 0 faces" in found.unread[0]
 
@@ -296,7 +296,7 @@ def test_numbers_that_ask_for_too_much(inside, said, trust):
 def test_the_compiler_is_stopped_in_time(monkeypatch):
     """A number that no check of qddot's own knows keeps MuJoCo busy: the process that it is busy in is ended."""
     monkeypatch.setattr(limited, "MAX_SECONDS", 0.5)
-    monkeypatch.setattr(mjcf_compile, "_MOST_RESERVED", 10**10)
+    monkeypatch.setattr(mjcf_compile, "_MAX_RESERVED", 10**10)
     start = time.monotonic()
     with pytest.raises(FileError, match=r"m\.xml: file: MuJoCo's compiler was stopped after 0.5 s; .*trust=True"):
         mjcf.read("m.xml", text=f'<mujoco><size nkey="2000000000"/>{WORLD}</mujoco>')

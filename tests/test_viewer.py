@@ -11,6 +11,7 @@ from rollouts import rollout
 
 import qddot
 from qddot.cli.main import main
+from qddot.spatial.rotation import quaternions_of
 from qddot.viewer import geometry, shapes, urdf_shapes
 from qddot.viewer.scene import LAYERS
 
@@ -52,12 +53,12 @@ def test_quaternions():
     rng = np.random.default_rng(0)
     robot = qddot.load("quadruped")
     q = np.stack([robot.random_state(rng)[0] for _ in range(200)])
-    x, y, z, w = np.moveaxis(geometry.quaternion(robot.forward_kinematics(q)[:, 0, :3, :3]), -1, 0)[[1, 2, 3, 0]]
+    x, y, z, w = np.moveaxis(quaternions_of(robot.forward_kinematics(q)[:, 0, :3, :3]), -1, 0)[[1, 2, 3, 0]]
     found = np.stack([x, y, z, w], -1)
     given = q[:, 3:7] * np.sign(q[:, 6:7])
     np.testing.assert_allclose(found, given, atol=1e-14)
     half = np.diag([1.0, -1.0, -1.0])  # half a turn, where the scalar part is zero
-    np.testing.assert_allclose(np.abs(geometry.quaternion(half)), [0, 1, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(np.abs(quaternions_of(half)), [0, 1, 0, 0], atol=1e-15)
 
 
 def test_fewer_faces():

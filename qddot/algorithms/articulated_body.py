@@ -37,13 +37,13 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
-    inertia_seen,
+    transform_articulated,
+    transform_inertia,
     zero_articulated,
     zero_force,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Ad_columns, Forces, Inverse, Motions, apply, without
+from qddot.spatial.joint_blocks import Ad_columns, Forces, Inverse, Motions, apply, eliminate_joint
 
 
 def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) -> NDArray[Any]:
@@ -71,7 +71,7 @@ def accelerations(
     Pi, a = _nothing_carried(model), model.joint_vector("a")
     for i, p in model.inward():  # inward: articulated inertias and bias forces
         I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
-        if model.is_loose(i):
+        if model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
             beta = B[i] + I_A[i] @ eta[i]  # Kim (44)
@@ -110,8 +110,8 @@ def _let_go(
     I_A = articulated(model.inertia[i]) + Pi[i]
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
-    if not model.is_loose(i):
-        Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A, U, Psi))  # Kim (49)
+    if not model.is_free_without_rotor(i):
+        Pi[p] = Pi[p] + transform_articulated(T[i], eliminate_joint(I_A, U, Psi))  # Kim (49)
     return I_A, U, Psi
 
 
@@ -128,7 +128,7 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
     vel[0], acc[0], p_A[0], I_A[0] = zero_motion(), model.base_acceleration, zero_force(), zero_articulated()
     for i, p in model.outward():
-        I = inertia_seen(T_W[i], model.inertia[i])
+        I = transform_inertia(T_W[i], model.inertia[i])
         vel[i] = vel[p] + h[i] @ qd[i]  # (3)
         hdot_qd[i] = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
         p_A[i] = -1.0 * Ad_inv_T(T_W[i], f_x[i]) - ad_T(vel[i], I @ vel[i])
@@ -137,10 +137,10 @@ def forward_dynamics_absolute(model: Model, q: Any, v: Any, tau: Any, f_ext: Any
         U[i] = apply(I_A[i], h[i])
         Psi[i] = h[i].T.on(U[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
         p_alpha = p_A[i] + I_A[i] @ hdot_qd[i]
-        if model.is_loose(i):
+        if model.is_free_without_rotor(i):
             p_A[p] = p_A[p] + U[i] @ (Psi[i] @ tau[i])
         else:
-            I_A[p] = I_A[p] + without(I_A[i], U[i], Psi[i])  # (12)
+            I_A[p] = I_A[p] + eliminate_joint(I_A[i], U[i], Psi[i])  # (12)
             p_A[p] = p_A[p] + p_alpha + U[i] @ (Psi[i] @ (tau[i] - h[i].T @ p_alpha))  # (13)
     for i, p in model.outward():
         carried = acc[p] + hdot_qd[i]
@@ -170,9 +170,9 @@ def accelerations_from_rest(
     for i, _ in model.outward():
         B[i] = zero_force() if F is None else F[i]
     for i, p in model.inward():
-        through = tau[i] if model.is_loose(i) else tau[i] - S[i].T @ B[i]
+        through = tau[i] if model.is_free_without_rotor(i) else tau[i] - S[i].T @ B[i]
         beta = U[i] @ (Psi[i] @ through)
-        B[p] = B[p] + Ad_inv_T(T[i], beta if model.is_loose(i) else B[i] + beta)
+        B[p] = B[p] + Ad_inv_T(T[i], beta if model.is_free_without_rotor(i) else B[i] + beta)
     for i, p in model.outward():
         carried = Ad_inv(T[i], Vdot[p])
         qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])

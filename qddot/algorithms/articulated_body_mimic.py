@@ -29,11 +29,11 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_articulated,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Forces, Matrix, Vector, apply, without
+from qddot.spatial.joint_blocks import Forces, Matrix, Vector, apply, eliminate_joint
 
 Known = dict[int, Scalar]
 Solve = Callable[[Motion, Known], None]
@@ -82,7 +82,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
             solve_at_joint[i] = [_eliminate(model, sub[i], equations, g) for g in closing[i] if _shares(model, i, g)]
         else:
             solve_at_joint[i] = [_yield(model, i, S[i], sub[i], equations, Vector(tau[model.slots[i].v]))]
-        sub[p].I = sub[p].I + articulated_seen(T[i], sub[i].I)
+        sub[p].I = sub[p].I + transform_articulated(T[i], sub[i].I)
         sub[p].B = sub[p].B + Ad_inv_T(T[i], sub[i].B)
         for g, N in sub[i].N.items():
             moved = Ad_inv_T(T[i], N)
@@ -141,10 +141,10 @@ def _yield(model: Model, i: int, S: Any, sub: _Subtree, equations: _Equations, t
         equations.rest[g] = equations.rest[g] - c[g].dot(Psi @ u)
         for h in c:
             equations.add(g, h, -1.0 * c[g].dot(Psi @ c[h]))
-    if model.is_loose(i):
+    if model.is_free_without_rotor(i):
         sub.I, sub.B, sub.N = zero_articulated(), U @ (Psi @ tau), {}
     else:
-        sub.I, sub.B = without(sub.I, U, Psi), sub.B + U @ (Psi @ u)
+        sub.I, sub.B = eliminate_joint(sub.I, U, Psi), sub.B + U @ (Psi @ u)
         sub.N = {g: N - U @ (Psi @ c[g]) for g, N in sub.N.items()}
     start = model.slots[i].v.start
 
@@ -176,7 +176,7 @@ def _eliminate(model: Model, sub: _Subtree, equations: _Equations, g: int) -> So
     N, floor = sub.N.pop(g), model.floors[g]
     Psi = 1.0 / pivot(equations.get(g, g), floor)
     rest, couplings = equations.rest[g], {h: equations.get(g, h) for h in sub.N}
-    sub.I = without(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse((floor,)))
+    sub.I = eliminate_joint(sub.I, Forces((N,)), Matrix((Vector((equations.get(g, g),)),)).inverse((floor,)))
     sub.B = sub.B + (Psi * rest) * N
     for h, x in couplings.items():
         sub.N[h] = sub.N[h] - (Psi * x) * N

@@ -22,7 +22,7 @@ from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.newton_euler import rigid_body_forces
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
-from qddot.spatial import Ad_inv_T, Transform, inertia_seen, zero_inertia
+from qddot.spatial import Ad_inv_T, Transform, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Ad_columns, Ad_inv_columns, Ad_inv_T_columns, apply
 
 
@@ -34,7 +34,7 @@ def composite_inertias(model: Model, T: list[Transform]) -> PerLink:
         carried[i] = zero_inertia()
     for i, p in model.inward():
         I_C[i] = model.inertia[i] + carried[i]
-        carried[p] = carried[p] + inertia_seen(T[i], I_C[i])
+        carried[p] = carried[p] + transform_inertia(T[i], I_C[i])
     return I_C
 
 
@@ -47,7 +47,7 @@ def mass_matrix(model: Model, q: Any) -> NDArray[Any]:
         f_C[i] = I_C[i] @ S[i][k]
         column[i] = S[i].T @ f_C[i] + model.armature[i].only(k)
         f_C[p] = Ad_inv_T(T[i], f_C[i])
-        for j, p_j in model.carriers(p):  # the same force passes through every joint down to the base
+        for j, p_j in model.path_to_base(p):  # the same force passes through every joint down to the base
             column[j] = row[j] = S[j].T @ f_C[j]
             f_C[p_j] = Ad_inv_T(T[j], f_C[j])
     return M.stack()
@@ -57,7 +57,7 @@ def mass_matrix_absolute(model: Model, q: Any) -> NDArray[Any]:
     """M in absolute coordinates.   Featherstone & Orin (9) (10)."""
     T_W, S = link_poses(model, q), model.axes(q)
     h = [Ad_columns(T_W[i], S[i]) for i in range(len(S))]
-    I_C = [inertia_seen(T_W[i], model.inertia[i]) for i in range(len(S))]
+    I_C = [transform_inertia(T_W[i], model.inertia[i]) for i in range(len(S))]
     M = model.joint_matrix("M")
     for i, p in model.inward():
         f_C = apply(I_C[i], h[i])

@@ -30,8 +30,8 @@ from qddot.algorithms.hybrid import Chosen, at, columns, hybrid_dynamics, kinds_
 from qddot.algorithms.sparse_factors import rows_of
 from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
-from qddot.spatial import Ad_inv, Ad_inv_T, articulated, articulated_seen, zero_articulated, zero_force, zero_motion
-from qddot.spatial.joint_blocks import Matrix, Vector, apply, without
+from qddot.spatial import Ad_inv, Ad_inv_T, articulated, transform_articulated, zero_articulated, zero_force, zero_motion
+from qddot.spatial.joint_blocks import Matrix, Vector, apply, eliminate_joint
 
 Reduced = Callable[[Vector], tuple[Vector, Vector]]
 
@@ -75,8 +75,8 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v[i])
         Psi[i] = S_v[i].T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse()
-        if u[i] or not model.is_loose(i):
-            Pi[p] = Pi[p] + articulated_seen(T[i], without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i])
+        if u[i] or not model.is_free_without_rotor(i):
+            Pi[p] = Pi[p] + transform_articulated(T[i], eliminate_joint(I_A[i], U[i], Psi[i]) if w[i] else I_A[i])
 
     def call(tau: Vector) -> tuple[Vector, Vector]:
         own, (B, Vdot) = model.velocities(stack(tau)), model.per_link("B", "Vdot")
@@ -84,7 +84,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
         for i in range(len(B)):
             B[i] = zero_force()
         for i, p in model.inward():  # bias forces: (53)
-            tau_v, loose = at(own[i], w[i]), not u[i] and model.is_loose(i)
+            tau_v, loose = at(own[i], w[i]), not u[i] and model.is_free_without_rotor(i)
             beta = U[i] @ (Psi[i] @ (tau_v if loose else tau_v - S_v[i].T @ B[i]))
             B[p] = B[p] + Ad_inv_T(T[i], beta if loose else B[i] + beta)
         Vdot[0] = zero_motion()

@@ -85,7 +85,7 @@ def coriolis_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
         column[i] = S[i].T @ driven[i]
         for F in (driven, carried, turned):
             F[p] = Ad_inv_T(T[i], F[i])
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             column[j] = S[j].T @ driven[j]
             row[j] = rate[j].T @ carried[j] + S[j].T @ turned[j]
             for F in (driven, carried, turned):

@@ -44,7 +44,6 @@ from qddot.algorithms.hybrid import Chosen, only, yielding
 from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import joint_derivatives, passive_forces
 from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
-from qddot.joints import Free
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, mark, split, stack
@@ -151,7 +150,7 @@ def _inward(model: Model, q: Any, v: Any, outward: Outward) -> tuple[NDArray[Any
         for X in (P, R, U):
             X[p] = Ad_inv_T(T[i], X[i])
         G[p] = _turned_back(T[i], G[i])
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             by_q[j], by_v[j] = S[j].T @ P[j], S[j].T @ R[j]
             by_a[j] = of_a[j] = S[j].T @ U[j]
             of_q[j], of_v[j] = _row(U[j], G[j], slopes.A[j], slopes.D[j]), _row(U[j], G[j], slopes.A_v[j], S[j])
@@ -287,7 +286,7 @@ def _taken_up(model: Model, slopes: Slopes, yielding: Sequence[int]) -> tuple[ND
     """
     by_q, by_v = model.joint_matrix("own by q"), model.joint_matrix("own by v")
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free) and model.is_loose(i) and _within(model, i, yielding):
+        if model.joint[i].is_floating and model.is_free_without_rotor(i) and _within(model, i, yielding):
             for block, columns in ((by_q, slopes.A), (by_v, slopes.A_v)):
                 block[i, i] = Matrix(Vector(c.components) for c in columns[i]).T
                 columns[i] = Motions(zero_motion() for _ in columns[i])

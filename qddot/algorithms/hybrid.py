@@ -38,11 +38,11 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_articulated,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Motions, Vector, apply, without
+from qddot.spatial.joint_blocks import Motions, Vector, apply, eliminate_joint
 
 Chosen = Sequence[int]
 
@@ -63,7 +63,7 @@ def hybrid_dynamics(
         V[i] = Ad_inv(T[i], V[p]) + S[i] @ qd[i]
         eta[i] = ad(V[i], S[i] @ qd[i]) + Sdot_v[i] + S[i] @ qdd[i]
         B[i] = -1.0 * ad_T(V[i], model.inertia[i] @ V[i]) - F_ext[i]
-    return _recursion(model, T, S, eta, B, a, tau, passive, prescribed, model.base_acceleration)
+    return _recursion(model, (T, S), eta, B, (a, tau, passive), prescribed, model.base_acceleration)
 
 
 def hybrid_dynamics_classical(
@@ -78,24 +78,21 @@ def hybrid_dynamics_classical(
         return _partitioned(model, q, v, a, tau, passive, prescribed, f_ext)
     T, S, F = newton_euler_classical.link_forces(model, q, v, only(a, prescribed), f_ext)
     still = [zero_motion() for _ in T]
-    return _recursion(model, T, S, still, F, a, tau, passive, prescribed, zero_motion())
+    return _recursion(model, (T, S), still, F, (a, tau, passive), prescribed, zero_motion())
 
 
 def _recursion(
     model: Model,
-    T: list[Transform],
-    S: list[Motions],
+    joints: tuple[list[Transform], list[Motions]],
     eta: list[Motion],
     B: list[Force],
-    a: Any,
-    tau: Any,
-    passive: Any,
+    known: tuple[Any, Any, Any],
     prescribed: Chosen,
     base: Motion,
 ) -> NDArray[Any]:
-    """The backward and the second forward loop of Table 4."""
-    u, w = kinds_of_freedoms(model, prescribed)
-    given, tau, left = model.velocities(a), model.velocities(tau), model.velocities(passive)
+    """The backward and the second forward loop of Table 4. `known` are a, tau and the passive forces."""
+    (T, S), (u, w) = joints, kinds_of_freedoms(model, prescribed)
+    given, tau, left = (model.velocities(x) for x in known)
     Vdot, I_A, U, Psi, Pi = model.per_link("Vdot", "I_A", "U", "Psi", "Pi")
     qdd, force = model.joint_vector("a"), model.joint_vector("tau")
     for i in range(len(Pi)):
@@ -105,11 +102,11 @@ def _recursion(
         I_A[i] = articulated(model.inertia[i]) + Pi[i]
         U[i] = apply(I_A[i], S_v)
         Psi[i] = S_v.T.on(U[i]).add_diagonal(at(model.armature[i], w[i])).inverse(at(model.floor(i), w[i]))
-        if not u[i] and model.is_loose(i):
+        if not u[i] and model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau_v)
         else:
-            left_over = without(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
-            Pi[p] = Pi[p] + articulated_seen(T[i], left_over)  # (52)
+            left_over = eliminate_joint(I_A[i], U[i], Psi[i]) if w[i] else I_A[i]
+            Pi[p] = Pi[p] + transform_articulated(T[i], left_over)  # (52)
             beta = B[i] + I_A[i] @ eta[i]  # (51)
             beta = beta + U[i] @ (Psi[i] @ (tau_v - S_v.T @ beta))  # (51) (53)
         B[p] = B[p] + Ad_inv_T(T[i], beta)  # (53)

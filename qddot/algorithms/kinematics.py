@@ -70,7 +70,7 @@ def jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     T, S = model.transforms(q), model.axes(q)
     J, (T_f,) = model.joint_columns("J"), model.per_link("T_f")
     T_f[frame.link] = frame.placement
-    for j, p in model.carriers(frame.link):
+    for j, p in model.path_to_base(frame.link):
         J[j] = Ad_inv_columns(T_f[j], S[j])
         T_f[p] = T[j] @ T_f[j]
     return J.stack()
@@ -82,7 +82,7 @@ def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[A
     V_frame = Ad_inv(frame.placement, V[frame.link])
     J_dot, (T_f,) = model.joint_columns("J_dot"), model.per_link("T_f")
     T_f[frame.link] = frame.placement
-    for j, p in model.carriers(frame.link):
+    for j, p in model.path_to_base(frame.link):
         moved = Ad_inv_columns(T_f[j], apparent_rate(model, q, v, j, V[j], S[j]))
         carried = ad_columns(V_frame, Ad_inv_columns(T_f[j], S[j]))
         J_dot[j] = Motions(a - b for a, b in zip(moved, carried, strict=True))
@@ -112,7 +112,7 @@ def external_force_jacobian(model: Model, q: Any) -> NDArray[Any]:
         F[i] = force([float(j == k) for j in range(6)])
         column[i] = S[i].T @ F[i]
         F[p] = Ad_inv_T(T[i], F[i])
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             column[j] = S[j].T @ F[j]
             F[p_j] = Ad_inv_T(T[j], F[j])
     return J_T.stack()

@@ -1,7 +1,7 @@
 """Constraints on a tree: closed loops and a user's own, as φ(q) = 0, A q̇ = 0 and A q̈ + Ȧq̇ = 0.
 
-Featherstone & Orin 2000, (16) (17); Kim 2012, (55) (71). `closing` has the rows that each kind of joint forbids. The rows
-of a loop are in the coordinates of its frame b; the joints that carry both of its frames do not appear in them.
+Featherstone & Orin 2000, (16) (17); Kim 2012, (55) (71). `qddot.joints.loop_rows` has the rows of each kind of joint. The
+rows of a loop are in the coordinates of its frame b; the joints that carry both of its frames do not appear in them.
 
 | code  | Featherstone & Orin | Kim | meaning                                                              |
 |-------|---------------------|-----|----------------------------------------------------------------------|
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.algorithms.kinematics import link_accelerations, link_poses, link_velocities
-from qddot.mechanism.loop_joints import Closing, closing, joint_force, row_count
+from qddot.joints import LoopRows
 from qddot.mechanism.model import Constraint, Loop, Model
 from qddot.scalars import Scalar, split, stack
 from qddot.spatial import Ad_inv, Motion, Transform, ad
@@ -31,12 +31,12 @@ Row = list[Scalar]
 
 def count(model: Model) -> int:
     """How many rows the constraints have, dependent ones included."""
-    return sum(row_count(p.joint) for p in model.loops) + sum(c.rows for c in model.constraints)
+    return sum(p.joint.loop_row_count for p in model.loops) + sum(c.rows for c in model.constraints)
 
 
 def row_names(model: Model) -> list[str]:
     """Whose row each is, such as "loop 'tip' row 2"."""
-    owners = [(f"loop {p.name!r}", row_count(p.joint)) for p in model.loops]
+    owners = [(f"loop {p.name!r}", p.joint.loop_row_count) for p in model.loops]
     owners += [(f"constraint {c.name!r}", c.rows) for c in model.constraints]
     return [f"{owner} row {k}" for owner, n in owners for k in range(n)]
 
@@ -46,7 +46,7 @@ def residual(model: Model, q: Any) -> NDArray[Any]:
     T_W, out = link_poses(model, q), Row()
     for loop in model.loops:
         T_a, T_b = T_W[loop.link_a] @ loop.placement_a, T_W[loop.link_b] @ loop.placement_b
-        out += closing(loop.joint, T_a.inverse() @ T_b).residual  # Featherstone & Orin (16)
+        out += loop.joint.loop_rows(T_a.inverse() @ T_b).residual  # Featherstone & Orin (16)
     for own in model.constraints:
         out += [0.0] * own.rows if own.position is None else list(own.position(split(q)))
     return stack(out)
@@ -70,7 +70,7 @@ def jacobian_rows(model: Model, q: Any) -> list[Row]:
     return out
 
 
-def relative_columns(model: Model, T: Sequence[Transform], S: Sequence[Motions], loop: Loop) -> tuple[list[Any], Closing]:
+def relative_columns(model: Model, T: Sequence[Transform], S: Sequence[Motions], loop: Loop) -> tuple[list[Any], LoopRows]:
     """V_ab = Σ columns_k v_k in the coordinates of b, and the closing joint where it is."""
     on_a, on_b = list(model.ancestors(loop.link_a)), list(model.ancestors(loop.link_b))
     moved: list[tuple[int, Motions, float]] = []
@@ -91,7 +91,7 @@ def relative_columns(model: Model, T: Sequence[Transform], S: Sequence[Motions],
         for k, column in enumerate(columns, slot.v.start):
             own = column if factor == 1.0 else factor * column
             out[k] = own if out[k] is None else out[k] + own
-    return out, closing(loop.joint, T_ab)
+    return out, loop.joint.loop_rows(T_ab)
 
 
 def bias(model: Model, q: Any, v: Any) -> NDArray[Any]:
@@ -105,7 +105,7 @@ def bias(model: Model, q: Any, v: Any) -> NDArray[Any]:
         V_a, Vdot_a = Ad_inv(loop.placement_a, V[loop.link_a]), Ad_inv(loop.placement_a, Vdot[loop.link_a])
         V_ab = V_b - Ad_inv(T_ab, V_a)  # Featherstone & Orin (17), Kim (71)
         Vdot_ab = Vdot_b - Ad_inv(T_ab, Vdot_a) + ad(V_ab, V_b)  # Featherstone & Orin (17), Kim (71)
-        close = closing(loop.joint, T_ab)
+        close = loop.joint.loop_rows(T_ab)
         out += close.rows.dot(Vdot_ab) + close.drift(V_ab)
     for own in model.constraints:
         out += _own_bias(model, own, split(q), split(v))
@@ -118,7 +118,7 @@ def joint_forces(model: Model, q: Any, tau_loops: Any) -> NDArray[Any]:
     out: Row = [0.0] * model.nv
     for loop in model.loops:
         columns, close = relative_columns(model, T, S, loop)
-        F = joint_force(close.axes, Vector(tau[first : first + loop.joint.nv]))
+        F = close.joint_force(Vector(tau[first : first + loop.joint.nv]))
         out = [x if c is None else x + c.dot(F) for x, c in zip(out, columns, strict=True)]
         first += loop.joint.nv
     return stack(out)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from qddot.algorithms.kinematics import link_poses
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.mechanism.model import Model
-from qddot.spatial import Ad, Ad_inv, Ad_inv_T, ad, ad_T, inertia_seen, zero_force, zero_motion
+from qddot.spatial import Ad, Ad_inv, Ad_inv_T, ad, ad_T, transform_inertia, zero_force, zero_motion
 from qddot.spatial.joint_blocks import Ad_columns
 
 
@@ -69,7 +69,7 @@ def inverse_dynamics_absolute(model: Model, q: Any, v: Any, a: Any, f_ext: Any =
         vel[i] = vel[p] + h[i] @ qd[i]  # (1) (3)
         hdot_qd = ad(vel[i], h[i] @ qd[i]) + Ad(T_W[i], Sdot_v[i])
         acc[i] = acc[p] + hdot_qd + h[i] @ qdd[i]  # (4)
-        I = inertia_seen(T_W[i], model.inertia[i])
+        I = transform_inertia(T_W[i], model.inertia[i])
         f_J[i] = I @ acc[i] - ad_T(vel[i], I @ vel[i]) - Ad_inv_T(T_W[i], f_x[i])  # (5)
     for i, p in model.inward():
         tau[i] = h[i].T @ f_J[i] + model.armature[i].times(qdd[i])  # (8)

@@ -56,12 +56,12 @@ def inverse_inertia(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     _, U, Psi = articulated_inertias(model, T, S)
     (F,), found = model.per_link("F"), model.total(len(_LOWER))
     F[frame.link] = tuple(Ad_inv_T(frame.placement, force(unit)) for unit in np.eye(6).tolist())
-    for j, p in model.carriers(frame.link):
+    for j, p in model.path_to_base(frame.link):
         push = [S[j].T @ f for f in F[j]]
         answer = [Psi[j] @ x for x in push]
         found.add(*(push[r].dot(answer[c]) for r, c in _LOWER))
         # a joint of six degrees of freedom passes nothing on
-        left = [zero_force() if model.is_loose(j) else f - U[j] @ x for f, x in zip(F[j], answer, strict=True)]
+        left = [zero_force() if model.is_free_without_rotor(j) else f - U[j] @ x for f, x in zip(F[j], answer, strict=True)]
         F[p] = tuple(Ad_inv_T(T[j], f) for f in left)
     sums = dict(zip(_LOWER, found.sums, strict=True))
     return stack([sums[max(r, c), min(r, c)] for r in range(6) for c in range(6)], (6, 6))

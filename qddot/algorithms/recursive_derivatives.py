@@ -52,7 +52,7 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
+    transform_articulated,
     zero_force,
     zero_motion,
 )
@@ -133,7 +133,7 @@ def hybrid_dynamics_derivative(
         B[i] = -1.0 * ad_T(V[i], I @ V[i]) - F_ext[i]
         dB[i] = -1.0 * (ad_T(dV[i], I @ V[i]) + ad_T(V[i], dI @ V[i] + I @ dV[i])) - change.F_ext[i]
     found = _inward(model, T, S, (eta, deta), (B, dB), model.velocities(force), change, w)
-    return _outward(model, T, S, (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
+    return _outward(model, (T, S), (eta, deta), (B, dB), found, model.velocities(force), change, (u, w))
 
 
 class _Articulated(NamedTuple):
@@ -172,7 +172,7 @@ def _inward(
         dU[i] = apply(dI_A[i], S_v) + apply(I_A[i], dS)
         N[i] = S_v.T.on(apply(dI_A[i], S_v)) + dS.T.on(U[i]) + dS.T.on(U[i]).T
         K = U[i].times(Psi[i])
-        if model.is_loose(i) and len(S_v) == 6:
+        if model.is_free_without_rotor(i) and len(S_v) == 6:
             # nothing but the joint's own force passes: Π = 0, and β = UΨτ solves Sᵀβ = τ
             beta = K @ tau_v
             dbeta = K @ (dtau - dS.T @ beta)
@@ -183,8 +183,8 @@ def _inward(
             beta = bias + K @ left
             dbeta = dbias + (dU[i] - _times(K, N[i])) @ (Psi[i] @ left) + K @ dleft
             Pi, dPi = _less(I_A[i], K, U[i], None), _less(dI_A[i], K, dU[i], N[i])
-            I_A[p] = I_A[p] + articulated_seen(T[i], Pi)
-            dI_A[p] = dI_A[p] + articulated_seen(T[i], _less_turned(dPi, Pi, h))  # K17
+            I_A[p] = I_A[p] + transform_articulated(T[i], Pi)
+            dI_A[p] = dI_A[p] + transform_articulated(T[i], _less_turned(dPi, Pi, h))  # K17
         B[p] = B[p] + Ad_inv_T(T[i], beta)
         dB[p] = dB[p] + Ad_inv_T(T[i], dbeta - ad_T(h, beta))
     return out
@@ -192,8 +192,7 @@ def _inward(
 
 def _outward(
     model: Model,
-    T: list[Transform],
-    S: list[Motions],
+    joints: tuple[list[Transform], list[Motions]],
     etas: tuple[PerLink, PerLink],
     biases: tuple[PerLink, PerLink],
     found: _Articulated,
@@ -202,7 +201,7 @@ def _outward(
     kinds: tuple[list[list[int]], list[list[int]]],
 ) -> NDArray[Any]:
     """The second forward loop of Table 7: accelerations that are sought, and forces of prescribed degrees of freedom."""
-    (eta, deta), (B, dB), (u, w) = etas, biases, kinds
+    (T, S), (eta, deta), (B, dB), (u, w) = joints, etas, biases, kinds
     I_A, U, Psi, dI_A, dU, N = found
     da, dtau, (Vdot, dVdot) = model.joint_vector("dqdd"), model.joint_vector("dtau"), model.per_link("Vdot", "dVdot")
     Vdot[0], dVdot[0] = model.base_acceleration, change.base

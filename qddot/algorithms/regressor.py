@@ -43,7 +43,7 @@ def torque_regressor(model: Model, q: Any, v: Any, a: Any, units: Sequence[Inert
         F[i] = I @ Vdot[i] - ad_T(V[i], I @ V[i])  # (42)
         column[i] = S[i].T @ F[i]
         F[p] = Ad_inv_T(T[i], F[i])
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             column[j] = S[j].T @ F[j]
             F[p_j] = Ad_inv_T(T[j], F[j])
     return Y.stack()

@@ -1,7 +1,9 @@
-"""How fast one's own robot is computed on one's own machine: what `qddot bench` prints."""
+"""The command `qddot bench`: how many states a second are computed of a robot on this machine."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.compiler.runtime.threads import get_num_threads, set_num_threads
 from qddot.dynamics.catalogue import lookup
+from qddot.errors import printable
 from qddot.robot import Robot
 
+HELP = "Prints how many states a second are computed of a robot on this machine."
 DEFAULT = ("inverse_dynamics", "mass_matrix", "forward_dynamics", "mass_matrix_inverse", "forward_kinematics")
-_ROUNDS = 5
+_TIMING_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,34 @@ class Row:
     instructions: int
     compile_seconds: float
     code_bytes: int
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    robot_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the table, row by row."""
+    robot = load_robot(options).spanning_tree()
+    names = [f for f in DEFAULT if not (robot.massless_joints and f in ("forward_dynamics", "mass_matrix_inverse"))]
+    rows = []
+    if not options.json:
+        threads = f"{get_num_threads()} threads"
+        name = printable(robot.name)
+        print(f"{name}: nq = {robot.nq}, nv = {robot.nv}; batch of 4096 states in double precision, {threads}")
+        columns = ("states/s, 1 thread", "all threads", "one call", "vs eager", "compiled in")
+        print(f"  {'function':<22} " + " ".join(f"{c:>{w}}" for c, w in zip(columns, (19, 13, 10, 9, 12), strict=True)))
+    for row in measure(robot, names):
+        rows.append(row)
+        if not options.json:
+            print(
+                f"  {row.function:<22} {row.one_thread:>19,.0f} {row.all_threads:>13,.0f} {1e6 * row.one_call:>7.2f} µs"
+                f" {row.eager * row.one_thread:>8,.0f}× {row.compile_seconds:>10.2f} s"
+            )
+    if options.json:
+        print(json.dumps({"name": robot.name, "threads": get_num_threads(), "rows": [vars(r) for r in rows]}, indent=1))
+    return 0
 
 
 def measure(robot: Robot, functions: Sequence[str] = DEFAULT, states: int = 4096) -> Iterator[Row]:
@@ -77,4 +110,4 @@ def _seconds(function: Callable[[], Any], repeat: int = 5) -> float:
         return (time.perf_counter() - begin) / repeat
 
     function()
-    return statistics.median(once() for _ in range(_ROUNDS))
+    return statistics.median(once() for _ in range(_TIMING_ROUNDS))

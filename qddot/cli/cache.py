@@ -9,13 +9,15 @@ from typing import Any
 
 from qddot.compiler.runtime.cache import ADVICE, Cache, default_cache
 
+HELP = "Shows and clears the compiled code kept on disk."
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, besides the --json that every command has."""
     parser.add_argument("--clear", action="store_true", help="remove all compiled code; it is compiled again when used")
 
 
-def command(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints the report; 1 when the folder must not be used or could not be cleared."""
     cache = default_cache()
     removed = cache.clear() if options.clear else None

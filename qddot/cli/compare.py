@@ -11,26 +11,30 @@ from typing import Any
 
 import numpy as np
 
+from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.dynamics.catalogue import FUNCTIONS, lookup
 from qddot.dynamics.compare import Formulation, compare
 from qddot.errors import InputError, extra, printable
 from qddot.robot import Robot
 from qddot.robot.load import from_dh
 
+HELP = "Prints every formulation of a robot's dynamics: operations and measured time."
 DEFAULT = ("inverse_dynamics", "bias_force", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
-_MOST = 3.0  # times the fewest instructions: what has more is not measured
+_MAX_TIMED_RATIO = 3.0  # times the fewest instructions: what has more is not measured
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, besides those that every command on a file has."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    robot_arguments(parser, optional="as for the other commands; none with --arms")
     parser.add_argument("--function", action="append", metavar="NAME", help="compare this function; may be given again")
     parser.add_argument("--no-times", action="store_true", help="trace and count only, compile and measure nothing")
     parser.add_argument("--arms", type=int, metavar="N", help="general revolute arms of 2 to N joints instead of a file")
     parser.add_argument("--plot", metavar="FILE", help="draw it into a picture (.svg or .png; needs matplotlib)")
 
 
-def command(options: argparse.Namespace, robot: Robot | None) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints a table for each function, or for each length of arm."""
+    robot = None if options.file is None else load_robot(options)
     functions = options.function or DEFAULT
     for name in functions:
         if lookup(name, "auto")[0].needs or name not in FUNCTIONS:
@@ -49,7 +53,7 @@ def command(options: argparse.Namespace, robot: Robot | None) -> int:
     for label, one in robots:
         found[label] = {}
         for name in functions:
-            found[label][name] = compare(one, name, measure=not options.no_times, most=_MOST)
+            found[label][name] = compare(one, name, measure=not options.no_times, most=_MAX_TIMED_RATIO)
             if not options.json:
                 _print(f"{label} joints" if options.arms else label, name, found[label][name])
     if options.json:

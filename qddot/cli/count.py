@@ -10,12 +10,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.dynamics.catalogue import ALIASES, lookup
 from qddot.dynamics.choose import cheapest
 from qddot.dynamics.trace import traced
 from qddot.errors import FormulationError, InputError, printable, unknown
 from qddot.robot import Robot
 
+HELP = "Prints the operations of a robot's dynamics by function and formulation, regrouped or not."
 DEFAULT = (
     "inverse_dynamics",
     "bias_force",
@@ -39,15 +41,17 @@ class Row:
     regrouped: Mapping[str, int]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, besides those that every command on a file has."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    robot_arguments(parser)
     parser.add_argument("--function", action="append", metavar="NAME", help="count this function; may be given again")
     parser.add_argument("--method", action="append", metavar="NAME", help="count this formulation; may be given again")
     parser.add_argument("--no-passive-forces", action="store_true", help="leave out joint damping, friction and springs")
 
 
-def command(options: argparse.Namespace, robot: Robot) -> int:
+def run(options: argparse.Namespace) -> int:
     """Prints the table, row by row; of the spanning tree if there are loops."""
+    robot = load_robot(options, passive_forces=not options.no_passive_forces)
     left_out: dict[str, str] = {}
     rows = count(robot, options.function or (), options.method or (), left_out)
     if options.json:
@@ -79,7 +83,7 @@ def count(
     """
     tree, methods = robot.spanning_tree(), [ALIASES.get(m, m) for m in methods]
     if tree.nv == 0:
-        raise InputError(f"robot {robot.name!r} has no freedoms, so there is nothing to count")
+        raise InputError(f"robot {robot.name!r} has no degrees of freedom, so there is nothing to count")
     taken: dict[str, str] = {}
     for function, method in list(_pairs(tree, functions, methods)):
         if function not in taken:

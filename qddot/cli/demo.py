@@ -28,6 +28,7 @@ from qddot.simulation.simulate import drift
 
 Array = NDArray[Any]
 
+HELP = "Simulates three robots, says how well and how fast, saves them."
 BATCH = 256  # simulations at a time
 _MADE_BY = "qddot demo"
 
@@ -199,12 +200,12 @@ def _seconds(function: Callable[[], Any]) -> float:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("-o", "--output", default="qddot-demo", metavar="DIR", help="where runs and plots go (qddot-demo)")
 
 
-def command(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Computes, prints, saves. The exit code says whether every identity of dynamics holds."""
     begin = time.perf_counter()
     say = (lambda *_: None) if options.json else print

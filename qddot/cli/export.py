@@ -7,13 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.dynamics.export import CSource, write
-from qddot.robot.load import load
+
+HELP = "Writes a function of a robot as readable C99."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, besides those of every command that takes a file."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    robot_arguments(parser)
     parser.add_argument("--function", required=True, metavar="NAME", help=f"one of: {', '.join(FUNCTIONS)}")
     parser.add_argument("-o", "--output", metavar="OUT.c", help="the C file; OUT.h is written beside it (default: print)")
     parser.add_argument("--method", default="auto", help="a formulation (default: that with fewest operations)")
@@ -27,11 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cflags", default="", help='its flags besides -std=c99 -O2, as in --cflags="-mfma"')
 
 
-def command(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Writes or prints the C file."""
-    given = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
-    robot = load(options.file, loop_tolerance=options.loop_tolerance, **given)
-    exported = robot.export_c(
+    exported = load_robot(options).export_c(
         options.function,
         method=options.method,
         dtype=options.dtype,

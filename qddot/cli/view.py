@@ -6,12 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
+from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.errors import InputError
-from qddot.robot.load import load, load_trajectory
+from qddot.robot.load import load_trajectory
+
+HELP = "Shows a robot, or the folder of a recorded run, in the browser (extra [view])."
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command, besides those of every command that takes a file."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    robot_arguments(parser)
     add = parser.add_argument
     add(
         "--package-dir", action="append", default=[], metavar="DIR", help="where meshes of package:// are (may be repeated)"
@@ -22,16 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--html", metavar="OUT.html", help="write a recorded run as one self-contained page instead")
 
 
-def command(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Shows what is given until Ctrl-C, or writes the page."""
     from qddot.viewer import show
 
     if not Path(options.file).is_dir():
         if options.html:
             raise InputError(f"--html is for the folder of a recorded run, and {options.file} is a robot")
-        choices = {"floating_base": options.floating_base, "snap": options.snap, "trust": options.trust}
-        dirs, tolerance = options.package_dir, options.loop_tolerance
-        robot = load(options.file, package_dirs=dirs, loop_tolerance=tolerance, **choices)
+        robot = load_robot(options, package_dirs=options.package_dir)
         show(robot, host=options.host, port=options.port, browser=not options.no_browser, block=True)
         return 0
     trajectory = load_trajectory(options.file)

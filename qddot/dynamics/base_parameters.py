@@ -2,9 +2,10 @@
 
 Inverse dynamics is linear in the inertias π, tau = Y(q, v, a) π. Changes of π that Y never sees make a space, and what
 is left when they are taken out are the base parameters β = K π. Most of that space is known exactly: what a joint
-cannot move of its link's inertia may as well be the parent's (`Joint.unmoved`, as in `regroup`). The rest comes from a
-base that is fixed, from gravity along an axis, or from joints that share a coordinate, and is the null space of Y at
-random states. Gautier & Khalil 1990 and Mayeda, Yoshida & Osuka 1990 have the rules of revolute arms.
+cannot move of its link's inertia may as well be the parent's (`Joint.transferable_inertia`, as in
+`mechanism.simplify`). The rest comes from a base that is fixed, from gravity along an axis, or from joints that share a
+coordinate, and is the null space of Y at random states. Gautier & Khalil 1990 and Mayeda,
+Yoshida & Osuka 1990 have the rules of revolute arms.
 
 Elimination goes from the tips to the base. Of a link it takes first what the others can replace with the least
 rounding, and among equals the mass, the first moments, then I_yy: the parameters that remain are those of a text book.
@@ -21,7 +22,7 @@ from qddot.algorithms.regressor import torque_regressor
 from qddot.errors import InputError, printable
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.spatial import Inertia, Product, inertia_seen
+from qddot.spatial import Inertia, Product, transform_inertia
 
 Array = NDArray[np.float64]
 
@@ -103,7 +104,7 @@ def base_parameters(model: Model, tolerance: float = 1e-9, seed: int = 0) -> Bas
     K[:, [*left, *gone]] = -_rounded(np.hstack([known, unseen]), _DUST)[kept]  # so that K times these changes is zero
     K += 0.0  # no negative zeros
     names = tuple(f"{link}.{x}" for link in model.link_names[1:] for x in TEN)
-    values = K @ parameters.present(model, "inertia").reshape(-1)
+    values = K @ parameters.current(model, "inertia").reshape(-1)
     columns = tuple(kept.tolist())
     return BaseParameters(tuple(names[k] for k in columns), values, K, columns, names, margin)
 
@@ -118,11 +119,11 @@ def _left_to_parents(model: Model) -> Array:
     for i, p in model.outward():
         joint = model.joint[i]
         at_rest = Product(model.placement[i], joint.transform(joint.neutral()))
-        parts = np.array([parameters.numbers_of(joint.unmoved(unit)) for unit in _units()], dtype=float)
+        parts = np.array([parameters.numbers_of(joint.transferable_inertia(unit)) for unit in _units()], dtype=float)
         for part in _reduced(parts.T, 1)[0].T:
             change = np.zeros((model.n_links + 1, len(TEN)))
             change[i] = part
-            change[p] -= parameters.numbers_of(inertia_seen(at_rest, parameters.inertia_of(part.tolist())))
+            change[p] -= parameters.numbers_of(transform_inertia(at_rest, parameters.inertia_of(part.tolist())))
             columns.append(change[1:].reshape(-1))  # what arrives at the world is gone
     return np.array(columns).reshape(len(columns), len(TEN) * model.n_links).T
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.mechanism.model import Model
-from qddot.spatial import inertia_seen
+from qddot.spatial import transform_inertia
 from qddot.spatial.joint_blocks import Vector
 
 _MANY = 60  # degrees of freedom: above them articulated bodies are cheaper than a factored mass matrix
@@ -78,5 +78,5 @@ def felt(model: Model) -> Felt:
             A = np.stack(blocks, axis=-1).reshape(-1, len(turning), len(turning))
             least = np.max(np.linalg.eigvalsh(A)[:, 0]) if np.isfinite(A).all() else 0.0
             thin |= bool(np.max(G.I[0][0] + G.I[1][1] + G.I[2][2]) > _THIN * max(0.0, float(least)))
-        composite[p] = composite[p] + inertia_seen(T[i], G)
+        composite[p] = composite[p] + transform_inertia(T[i], G)
     return Felt(tuple(out), thin)

@@ -9,18 +9,19 @@ import hashlib
 import os
 import re
 import textwrap
-import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from qddot.compiler.codegen import c99
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime.c_compiler import Measured, find, measure
 from qddot.dynamics import catalogue
-from qddot.dynamics.choose import cheapest
+from qddot.dynamics.choose import Choice, cheapest
 from qddot.errors import FileError, InputError, KernelTooLargeError, message
+from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
 
 MOST_OPERATIONS = 30_000  # GCC 12 takes 18 s for a function of 18,700, 50 s for one of 28,500
@@ -76,100 +77,133 @@ ABOUT: dict[str, About] = {
     "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
 }
 
-# What the coordinates and velocities of a joint are, by kind. The others have one, whose unit `is_angle` tells.
-_COORDINATES = {
-    "cylindrical": ("angle rad, travel m", "rad/s, m/s"),
-    "universal": ("two angles, rad", "rates, rad/s"),
-    "planar": ("x, y m, angle rad", "x, y along the child's axes m/s, rad/s"),
-    "translational": ("x, y, z m", "m/s"),
-    "spherical": ("unit quaternion x, y, z, w", "angular velocity in the child's frame, rad/s"),
-    "spherical_euler": ("three angles, rad", "rates, rad/s"),
-    "spherical_exponential": ("rotation vector, rad", "rates, rad/s"),
-    "free": ("x, y, z m, unit quaternion x, y, z, w", "twist in the child's frame: angular rad/s, linear m/s"),
-    "own": ("the arguments of its function", "rates"),
-}
 
+class COptions(TypedDict, total=False):
+    """The options of `c_source`.
 
-def c_source(
-    model: Model,
-    function: str,
-    *,
-    method: str = "auto",
-    dtype: str = "float64",
-    frame: str | None = None,
-    prescribed: Sequence[int] | None = None,
-    rows: Sequence[int] | None = None,
-    by: Sequence[object] | None = None,
-    sincos: str = "own",
-    fma: bool = True,
-    inline: bool = False,
-    name: str | None = None,
-    cc: str | None = None,
-    cflags: str = "",
-) -> CSource:
-    """The C99 source of a function of a model.
-
-    `sincos` is "own", for the bits of the kernel, or "libm". Without `fma` products and sums are rounded apart. `inline`
-    gives a header with a `static inline` function. `cc` and `cflags` name the compiler that is asked for stack and code
+    `method` and `dtype` as for kernels, and so are `frame`, `prescribed`, `rows` and `by`, resolved. `sincos` is "own",
+    for the bits of the kernel, or "libm". Without `fma` products and sums are rounded apart. `inline` gives a header with
+    a `static inline` function. `name` is the C function's. `cc` and `cflags` name the compiler that measures stack and code
     size; None takes the one of the machine, an empty string none.
     """
+
+    method: str
+    dtype: str
+    frame: str | None
+    prescribed: Sequence[int] | None
+    rows: Sequence[int] | None
+    by: Sequence[object] | None
+    sincos: str
+    fma: bool
+    inline: bool
+    name: str | None
+    cc: str | None
+    cflags: str
+
+
+@dataclass(frozen=True)
+class _Code:
+    """One function of one robot, to be written in C."""
+
+    model: Model
+    function: str
+    choice: Choice
+    static: dict[str, Any]
+    name: str
+    dtype: str
+    own_sincos: bool
+    fma: bool
+
+    @property
+    def about(self) -> About:
+        return ABOUT.get(self.function, About("out", "the result", ""))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return catalogue.lookup(self.function, self.choice.method)[0].output(self.model)
+
+    @property
+    def output(self) -> c99.Array:
+        return self.about.output, prod(self.shape)
+
+    @property
+    def inputs(self) -> list[c99.Array]:
+        known = catalogue.lookup(self.function, self.choice.method)[0]
+        return [(x, prod(s)) for x, s in zip(known.inputs, catalogue.input_shapes(self.model, known), strict=True)]
+
+    def text(self, inline: bool) -> str:
+        """The C function itself."""
+        plain = self.choice.program
+
+        def label(symbol: str, link: int) -> str:
+            return "results" if symbol == "rest" else _comment(f"{self.model.link_names[link]}: {symbol}")
+
+        return c99.render(
+            fused(plain) if self.fma else plain,
+            self.name,
+            self.inputs,
+            self.output,
+            dtype=self.dtype,
+            own_sincos=self.own_sincos,
+            fma=self.fma,
+            inline=inline,
+            label=label,
+        )
+
+    def facts(self, measured: Measured | None, why: str) -> Iterator[tuple[str, str]]:
+        """The lines of the comment above it."""
+        model, method, output = self.model, self.choice.method, self.output
+        of = (f"of {x!r}" for x in self.static.values())
+        yield "robot", f"{model.name}: {model.n_links} moving links, nq = {model.nq}, nv = {model.nv}"
+        yield "function", " ".join([self.function, *of, f"by {method}, {_precision(self.dtype)}"])
+        yield "equation", self.about.equation
+        yield from _arguments(model, self.inputs)
+        overlap = _overlap(self.inputs, output)
+        yield f"{output[0]}[{output[1]}]", f"{self.about.meaning}{_rows(self.shape)}; {overlap}"
+        yield "operations", ", ".join(f"{n} {kind}" for kind, n in self.choice.program.count().items())
+        yield "sincos", "polynomials of its own, libm's beyond 1e5 rad" if self.own_sincos else "libm's"
+        stack = f"{_stack(measured)} ({measured.compiler}; {measured.flags})" if measured else f"not measured: {why}"
+        yield "stack", stack
+        has_size = measured is not None and measured.code is not None
+        yield "code", f"{measured.code} bytes with constants" if measured and has_size else "not measured"
+
+
+def c_source(model: Model, function: str, **options: Unpack[COptions]) -> CSource:
+    """The C99 source of a function of a model."""
+    if unknown := options.keys() - COptions.__annotations__.keys():
+        raise TypeError(f"export got an unexpected keyword argument {min(unknown)!r}")
+    code = _code(model, function, options)
+    measured, why = _measured(code.text(inline=False), options.get("cc"), options.get("cflags", ""))
+    head = "\n".join(_head(code.name, [f for f in code.facts(measured, why) if f[1]], code.fma))
+    guard = f"QDDOT_{code.name}_H"
+    if options.get("inline", False):
+        source, header = f"{head}\n#ifndef {guard}\n#define {guard}\n\n{code.text(inline=True)}\n#endif\n", ""
+    else:
+        header = _prototype(guard, code.name, code.inputs, code.output, code.dtype)
+        source = f"{head}\n{code.text(inline=False)}"
+    stack = None if measured is None else measured.stack_bytes
+    compiler = "" if measured is None else f"{measured.compiler}; {measured.flags}"
+    size, operations = measured.code if measured else None, code.choice.program.count()
+    return CSource(code.name, source, header, code.choice.method, operations, stack, size, compiler)
+
+
+def _code(model: Model, function: str, options: COptions) -> _Code:
+    sincos = options.get("sincos", "own")
     if sincos not in ("own", "libm"):
         raise InputError(f"sincos={sincos!r} is not known; take 'own' or 'libm'")
-    needs = {k: x for k, x in (("frame", frame), ("prescribed", prescribed), ("rows", rows), ("by", by)) if x is not None}
-    choice = cheapest(model, function, method, **needs)
-    plain, method = choice.program, choice.method
-    count = len(plain.nodes())
+    frame, name = options.get("frame"), options.get("name")
+    known = [("frame", frame), ("prescribed", options.get("prescribed")), ("rows", options.get("rows"))]
+    static = {k: x for k, x in (*known, ("by", options.get("by"))) if x is not None}
+    choice = cheapest(model, function, options.get("method", "auto"), **static)
+    count = len(choice.program.nodes())
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(
             f"{function} of {model.name!r} has {count:,} operations; C compilers take too long for a function of more than "
             f"{MOST_OPERATIONS:,}; export a part of the robot, or use the kernel"
         )
-    known = catalogue.lookup(function, method)[0]
-    shape = known.output(model)
-    about = ABOUT.get(function, About("out", "the result", ""))
-    inputs = [(x, prod(s)) for x, s in zip(known.inputs, catalogue.input_shapes(model, known), strict=True)]
-    output = about.output, prod(shape)
     called = _checked_name(name) if name is not None else c_name(model.name, function, *([] if frame is None else [frame]))
-    program = fused(plain) if fma else plain
-
-    def label(symbol: str, link: int) -> str:
-        return "results" if symbol == "rest" else _comment(f"{model.link_names[link]}: {symbol}")
-
-    def code(inline: bool) -> str:
-        return c99.render(
-            program,
-            called,
-            inputs,
-            output,
-            dtype=dtype,
-            own_sincos=sincos == "own",
-            fma=fma,
-            inline=inline,
-            label=label,
-        )
-
-    measured, why = _measured(code(inline=False), cc, cflags)
-    operations = plain.count()
-    facts = [
-        ("robot", f"{model.name}: {model.n_links} moving links, nq = {model.nq}, nv = {model.nv}"),
-        ("function", " ".join([function, *(f"of {x!r}" for x in needs.values()), f"by {method}, {_precision(dtype)}"])),
-        ("equation", about.equation),
-        *_arguments(model, inputs),
-        (f"{output[0]}[{output[1]}]", f"{about.meaning}{_rows(shape)}; {_overlap(inputs, output)}"),
-        ("operations", ", ".join(f"{n} {kind}" for kind, n in operations.items())),
-        ("sincos", "polynomials of its own, libm's beyond 1e5 rad" if sincos == "own" else "libm's"),
-        ("stack", f"{_stack(measured)} ({measured.compiler}; {measured.flags})" if measured else f"not measured: {why}"),
-        ("code", f"{measured.code} bytes with constants" if measured and measured.code is not None else "not measured"),
-    ]
-    head = "\n".join(_head(called, [f for f in facts if f[1]], fma))
-    guard = f"QDDOT_{called}_H"
-    if inline:
-        source, header = f"{head}\n#ifndef {guard}\n#define {guard}\n\n{code(inline=True)}\n#endif\n", ""
-    else:
-        source, header = f"{head}\n{code(inline=False)}", _prototype(guard, called, inputs, output, dtype)
-    stack = None if measured is None else measured.stack_bytes
-    compiler = "" if measured is None else f"{measured.compiler}; {measured.flags}"
-    return CSource(called, source, header, method, operations, stack, measured.code if measured else None, compiler)
+    dtype, fma = options.get("dtype", "float64"), options.get("fma", True)
+    return _Code(model, function, choice, static, called, dtype, sincos == "own", fma)
 
 
 # ---- names ---------------------------------------------------------------------------------------------------------
@@ -224,7 +258,7 @@ def _head(name: str, facts: Sequence[tuple[str, str]], fma: bool) -> Iterator[st
 
 def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str, str]]:
     own = [i for i, _ in model.outward() if model.mimic[i] is None and model.joint[i].nq]
-    compound = any(model.joint[i].kind in _COORDINATES for i in own)
+    compound = any(model.joint[i].velocity_text for i in own)
 
     def listed(which: int) -> str:
         return ", ".join(f"{model.joint_names[i]} ({_units(model, i)[which]})" for i in own)
@@ -242,10 +276,9 @@ def _arguments(model: Model, inputs: Sequence[c99.Array]) -> Iterator[tuple[str,
 
 
 def _units(model: Model, i: int) -> tuple[str, str]:
-    found = _COORDINATES.get(model.joint[i].kind)
-    if found is not None:
-        return found
-    return ("rad", "rad/s") if model.joint[i].is_angle[0] else ("m", "m/s")
+    joint = model.joint[i]
+    unit = joint.coordinate_units[0]
+    return joint.coordinate_text or unit, joint.velocity_text or f"{unit}/s"
 
 
 def _rows(shape: tuple[int, ...]) -> str:
@@ -307,12 +340,10 @@ def write(exported: CSource, path: str | os.PathLike[str]) -> list[Path]:
             raise InputError(f"{str(file)!r} is the name that the header gets; give the C file one that ends in .c")
         files[header] = exported.header
     for target, text in files.items():
-        unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            unfinished.write_text(text, encoding="ascii")
-            os.replace(unfinished, target)
+            with replacing(target) as unfinished:
+                unfinished.write_text(text, encoding="ascii")
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
             problem = f"it cannot be written: {error.strerror or error}"
             raise FileError(message(str(target), "file", problem, "check the folder and its permissions")) from None
     return list(files)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import InputError
-from qddot.joints import Free, Spherical
 from qddot.mechanism.model import Model
 
 Array = NDArray[Any]
@@ -69,7 +68,7 @@ class InputChecks:
     @cached_property
     def with_quaternions(self) -> tuple[int, ...]:
         """The joints whose coordinates have a unit quaternion."""
-        return tuple(i for i, _ in self.model.outward() if isinstance(self.model.joint[i], Free | Spherical))
+        return tuple(i for i, _ in self.model.outward() if self.model.joint[i].has_unit_quaternion)
 
     def v(self, v: ArrayLike, what: str) -> Array:
         """Velocities, accelerations or joint forces."""

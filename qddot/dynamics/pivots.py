@@ -17,17 +17,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from qddot.dynamics.conditioning import felt
-from qddot.joints import Own, SphericalEuler, SphericalExponential, Universal
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar
-from qddot.spatial.joint_blocks import Vector, apply
-from qddot.spatial.rotation import dot
+from qddot.spatial.joint_blocks import Vector
 
 FLOOR = 1e-12  # of M_kk: a pivot of this size has three digits left
-_FOLDING = (SphericalEuler, SphericalExponential, Own)  # joints whose axes depend on q, and on each other somewhere
 
 
 def guarded(model: Model, numbers: Model | None = None) -> Model:
@@ -47,24 +42,12 @@ def _floors(model: Model) -> tuple[Vector, ...]:
     largest = _largest(model)
     out = [Vector()]
     for i, _ in model.outward():
-        least = 0.0 if model.is_coupled else _least_own(model, i)
-        safe = (1,) if isinstance(model.joint[i], SphericalEuler) else ()  # the middle axis is normal to both others
+        joint = model.joint[i]
+        least = 0.0 if model.is_coupled else joint.least_inertia(model.inertia[i], model.armature[i])
+        safe = joint.never_folding
         floors = (0.0 if k in safe or least > 2.0 * FLOOR * x else FLOOR * x for k, x in enumerate(largest[i]))
         out.append(Vector(floors))
     return tuple(out)
-
-
-def _least_own(model: Model, i: int) -> float:
-    """The least inertia that joint i feels of its own link, in any direction and configuration."""
-    joint = model.joint[i]
-    if isinstance(joint, _FOLDING):
-        return 0.0
-    if isinstance(joint, Universal):  # its axes turn in the link, and keep their angle
-        across = 1.0 - abs(dot(joint.first, joint.second))
-        return across * float(np.linalg.eigvalsh(np.array(model.inertia[i].I, dtype=float))[0])
-    S = joint.S(joint.neutral())
-    A = np.array(S.T.on(apply(model.inertia[i], S)), dtype=float).reshape(len(S), len(S))
-    return float(np.linalg.eigvalsh(A + np.diag(model.armature[i]))[0]) if len(S) else math.inf
 
 
 def _largest(model: Model) -> list[Vector]:

@@ -93,7 +93,7 @@ def static_arguments(
     resolved: dict[str, Callable[[], Any]] = {
         "frame": lambda: model.frame(given["frame"]).name,
         "prescribed": lambda: model.freedoms(given["prescribed"]),
-        "by": lambda: derivative_variable.exact(model, given["by"]),
+        "by": lambda: derivative_variable.resolve(model, given["by"]),
         "rows": lambda: rows,
     }
     return {name: resolved[name]() for name in needs}

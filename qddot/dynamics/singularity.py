@@ -93,11 +93,11 @@ def in_this_configuration(model: Model, M: Array) -> SingularMassMatrixError | N
     if not np.isfinite(M).all():
         return overflow(model, M)
     motions = null_motions(M) or _nearest(M)
-    guilty = {model.joint[model.joint_index(name)].kind for name in joints_of(model, motions)}
-    if guilty & {"spherical_euler", "spherical_exponential"}:
-        fix = "a ball joint by three angles or a rotation vector has such configurations, by a quaternion (spherical) none"
-    else:
-        fix = "keep away from it, give the links between these joints an inertial, or the joints a rotor inertia (armature)"
+    guilty = [model.joint[model.joint_index(name)] for name in joints_of(model, motions)]
+    fix = next(
+        (joint.folding_advice for joint in guilty if joint.folding_advice),
+        "keep away from it, give the links between these joints an inertial, or the joints a rotor inertia (armature)",
+    )
     return SingularMassMatrixError(
         f"the mass matrix of robot {model.name!r} is singular in this configuration, to rounding: {said(model, motions)} "
         f"moves nothing that has mass or inertia; {fix}"

@@ -21,7 +21,6 @@ from qddot.dynamics.catalogue import (
 from qddot.dynamics.conditioning import felt, is_graded
 from qddot.dynamics.input_checks import UNIT_QUATERNION_TOLERANCE
 from qddot.errors import NotRollableError
-from qddot.joints import Free, Spherical
 from qddot.mechanism import parameters
 from qddot.mechanism.array_shape import Axes
 from qddot.mechanism.model import Model
@@ -113,8 +112,8 @@ def filling(
     """What puts the values of free parameters into the model that a formulation is traced on."""
     if not any(p.of_links for p in free):
         rewritten = _rewritten(model, function, method, regroup)
-        return lambda values: parameters.put(rewritten, free, values)
-    return lambda values: pivots.guarded(parameters.put(model, free, values), model)
+        return lambda values: parameters.substitute(rewritten, free, values)
+    return lambda values: pivots.guarded(parameters.substitute(model, free, values), model)
 
 
 def with_traced_inertias(model: Model, graph: Graph) -> Model:
@@ -130,7 +129,7 @@ def with_traced_inertias(model: Model, graph: Graph) -> Model:
 def guard_quaternions(model: Model, q: Any) -> None:
     """A quaternion that is not of unit length gives NaN, not a wrong number."""
     for i, _ in model.outward():
-        if isinstance(model.joint[i], Free | Spherical):
+        if model.joint[i].has_unit_quaternion:
             last = model.slots[i].q.stop - 1
             x, y, z, w = q[last - 3 : last + 1]
             off = x * x + y * y + z * z + w * w - 1.0

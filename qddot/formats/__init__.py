@@ -1,1 +1,5 @@
-"""Readers: text into Builder calls, one file a format, no mathematics."""
+"""Files in and out: one file a format, which registers itself; text into Builder calls, no mathematics."""
+
+from qddot.formats.registry import ReadOptions, no_floating_base, read
+
+__all__ = ["ReadOptions", "no_floating_base", "read"]

@@ -23,8 +23,10 @@ import numpy as np
 
 from qddot.errors import FileError, ModelError, message
 from qddot.formats.files import of_file, read_bytes
+from qddot.formats.registry import ReadOptions, register
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
 from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.model import Model
 from qddot.mechanism.validation import cos_sin
 from qddot.spatial import Transform
 from qddot.spatial.rotation import AxisRotation
@@ -212,6 +214,11 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
         raise
     except ModelError as error:
         raise of_file(error, str(file)) from None
+
+
+@register("dh", ".csv", ".toml", rank=3)
+def _model(path: Path, options: ReadOptions) -> Model:
+    return read(path, snap=options.snap).model()
 
 
 def _text(file: Path) -> str:

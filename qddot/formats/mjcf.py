@@ -11,30 +11,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from qddot.formats import mjcf_compile, xml
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
+from qddot.formats.mjcf_left_out import find_left_out
+from qddot.formats.mjcf_values import roll_pitch_yaw, scalar_last, turned, vec
+from qddot.formats.registry import ReadOptions, register
 from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Translational
 from qddot.mechanism.builder import WORLD, Builder
-from qddot.mechanism.validation import cos_sin
+from qddot.mechanism.model import Model
 from qddot.spatial import Transform
 from qddot.spatial.rotation import (
-    EYE,
     ZERO,
-    AxisRotation,
-    Rotation,
     Vec,
-    axis_angle,
     quaternion_rotation,
     quaternion_unit,
     scale,
     sub,
 )
 
-_ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the freedoms of MuJoCo's free joint in qddot's order
+_ANGULAR_FIRST = (3, 4, 5, 0, 1, 2)  # the degrees of freedom of MuJoCo's free joint in qddot's order
 
 
 def read(
@@ -60,6 +59,11 @@ def read(
     return builder
 
 
+@register("mjcf", ".mjcf", marks=(b"<mujoco",), rank=1)
+def _model(path: Path, options: ReadOptions) -> Model:
+    return read(path, snap=options.snap, package_dirs=options.package_dirs, trust=options.trust).model()
+
+
 # ---- the tables of MuJoCo as calls of the Builder ------------------------------------------------------------------
 
 
@@ -68,16 +72,16 @@ class _Translation:
 
     def __init__(self, mujoco: Any, compiled: Any, places: mjcf_compile.Places, builder: Builder) -> None:
         self.mujoco, self.m, self.places, self.b = mujoco, compiled, places, builder
-        self.bodies = self._names("body", compiled.nbody)
-        self.joints = self._names("joint", compiled.njnt)
-        self.sites = self._names("site", compiled.nsite)
+        self.bodies = self.names("body", compiled.nbody)
+        self.joints = self.names("joint", compiled.njnt)
+        self.sites = self.names("site", compiled.nsite)
         self.link_names = {WORLD, *self.bodies}
         self.joint_names = set(self.joints)
         # for each body: the link that carries it, the body's frame there, and the nearest body up the tree that moves
         self.at: list[tuple[str, Transform]] = [(WORLD, Transform())]
         self.mover = [0]
         self.driven = self._driven_joints()
-        self.equalities = self._names("equality", compiled.neq)
+        self.equalities = self.names("equality", compiled.neq)
         self.coupled = Reduced({}, [], [], [])
 
     def run(self) -> None:
@@ -85,10 +89,10 @@ class _Translation:
         disabled = {what: bool(flags & int(getattr(off, f"mjDSBL_{what.upper()}"))) for what in _SWITCHES}
         for what, is_off in disabled.items():
             if is_off:
-                self._find("note", "file", 0, "<flag>", f"the file disables {what}", "it is left out here too")
+                self.find("note", "file", 0, "<flag>", f"the file disables {what}", "it is left out here too")
         self.springs, self.dampers = not disabled["spring"], not disabled["damper"]
         self.frictions = not disabled["frictionloss"]
-        self.b.gravity = ZERO if disabled["gravity"] else _vec(self.m.opt.gravity)
+        self.b.gravity = ZERO if disabled["gravity"] else vec(self.m.opt.gravity)
         has_equalities = not disabled["equality"] and not disabled["constraint"]
         if has_equalities:
             self._couple()
@@ -101,11 +105,11 @@ class _Translation:
         if has_equalities:
             for k, name in enumerate(self.equalities):
                 self._equality(k, name)
-        self._left_out()
+        find_left_out(self)
 
     # ---- names and places
 
-    def _names(self, kind: str, count: int) -> list[str]:
+    def names(self, kind: str, count: int) -> list[str]:
         """The names of a table's rows; those without one are numbered, such as body3."""
         table = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
         named = [self.mujoco.mj_id2name(self.m, table, i) for i in range(count)]
@@ -122,7 +126,7 @@ class _Translation:
         taken.add(free)
         return free
 
-    def _find(self, severity: str, kind: str, i: int, element: str, problem: str, fix: str) -> None:
+    def find(self, severity: str, kind: str, i: int, element: str, problem: str, fix: str) -> None:
         self.b.find(severity, self._where(kind, i), element, problem, fix)
 
     def _where(self, kind: str, i: int) -> str:
@@ -132,8 +136,8 @@ class _Translation:
         w, x, y, z = quaternion.tolist()
         R = quaternion_rotation(*quaternion_unit((x, y, z, w)))
         if self.b.snap > 0.0:
-            return self.b.pose(_vec(position), _roll_pitch_yaw(R, self.b.snap), element, where)
-        return Transform(R, _vec(position))
+            return self.b.pose(vec(position), roll_pitch_yaw(R, self.b.snap), element, where)
+        return Transform(R, vec(position))
 
     def _site(self, site: int) -> tuple[int, Transform]:
         """The body a site is on, and its frame there."""
@@ -172,7 +176,7 @@ class _Translation:
         self.mover.append(body if count else self.mover[m.body_parentid[body]])
         if m.body_mocapid[body] >= 0:
             problem, fix = "it is a mocap body", "it stands still at its place in the file"
-            self._find("note", "body", body, f"body {name!r}", problem, fix)
+            self.find("note", "body", body, f"body {name!r}", problem, fix)
 
     def _link(self, link: str, body: int, anchor: Vec, where: str) -> None:
         m = self.m
@@ -185,17 +189,17 @@ class _Translation:
 
     def _anchor(self, j: int) -> Vec:
         """Where on the body the joint turns it; slides and free joints move the body's own frame."""
-        return _vec(self.m.jnt_pos[j]) if self._is(j, "HINGE") or self._is(j, "BALL") else ZERO
+        return vec(self.m.jnt_pos[j]) if self._is(j, "HINGE") or self._is(j, "BALL") else ZERO
 
     def _joint(self, j: int, parent: str, link: str, T: Transform) -> None:
-        m, name, axis = self.m, self.joints[j], _vec(self.m.jnt_axis[j])
+        m, name, axis = self.m, self.joints[j], vec(self.m.jnt_axis[j])
         where, element = self._where("joint", j), f"joint {name!r}"
         start = int(m.jnt_qposadr[j])
         kind: Joint
         if self._is(j, "HINGE"):
             # MuJoCo turns by qpos - qpos0: the constant part goes into the placement
             angle = -self.b.angle(float(m.qpos0[start]), element, where)
-            kind, T = Revolute(axis), T @ _turned(axis, angle)
+            kind, T = Revolute(axis), T @ turned(axis, angle)
         elif self._is(j, "SLIDE"):
             kind, T = Prismatic(axis), T @ Transform(p=scale(-float(m.qpos0[start]), axis))
         elif self._is(j, "BALL"):
@@ -204,22 +208,22 @@ class _Translation:
             # qpos of a free joint is the pose in the world, whatever the body's own place
             kind, T = Free(), Transform()
         first = int(m.jnt_dofadr[j])
-        freedoms = [first + k for k in (_ANGULAR_FIRST if kind.nv == 6 else range(kind.nv))]
-        self._check_joint(j, kind, freedoms, element)
-        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
+        dofs = [first + k for k in (_ANGULAR_FIRST if kind.is_floating else range(kind.nv))]
+        self._check_joint(j, kind, dofs, element)
+        if kind.is_floating and m.dof_armature[dofs].any():
             between = self._new(self.link_names, f"{link}/translation")
             self.b.link(between, where=where)
             moved = self._new(self.joint_names, f"{name}/translation")
             self._add(j, moved, parent, between, Translational(), T, [first, first + 1, first + 2], start)
-            parent, kind, freedoms, start = between, Spherical(), [first + 3, first + 4, first + 5], start + 3
-        self._add(j, name, parent, link, kind, T, freedoms, start)
+            parent, kind, dofs, start = between, Spherical(), [first + 3, first + 4, first + 5], start + 3
+        self._add(j, name, parent, link, kind, T, dofs, start)
 
     def _add(
-        self, j: int, name: str, parent: str, link: str, kind: Joint, T: Transform, freedoms: list[int], start: int
+        self, j: int, name: str, parent: str, link: str, kind: Joint, T: Transform, dofs: list[int], start: int
     ) -> None:
-        """MuJoCo's joint j, or a part of it, with the numbers of these freedoms and of the coordinates from `start` on."""
+        """MuJoCo's joint j, or a part of it, with the numbers of these DoFs and of the coordinates from `start` on."""
         m = self.m
-        armature, damping = [m.dof_armature[k] for k in freedoms], [m.dof_damping[k] for k in freedoms]
+        armature, damping = [m.dof_armature[k] for k in dofs], [m.dof_damping[k] for k in dofs]
         motor = self._motor(j, kind)
         lower, upper = self._limits(j, kind)
         self.b.joint(
@@ -230,9 +234,9 @@ class _Translation:
             T,
             armature=[x + motor[0] for x in armature],
             damping=[x + motor[1] if self.dampers else 0.0 for x in damping],
-            friction=[m.dof_frictionloss[k] if self.frictions else 0.0 for k in freedoms],
+            friction=[m.dof_frictionloss[k] if self.frictions else 0.0 for k in dofs],
             stiffness=float(m.jnt_stiffness[j]) if self.springs else 0.0,
-            spring_reference=_scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
+            spring_reference=scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
             lower=lower,
             upper=upper,
             actuated=self._is_driven(j),
@@ -251,7 +255,7 @@ class _Translation:
         if kind.nv > 1 and (armature or damping):
             problem = f"its actuator adds armature {armature:g} and damping {damping:g} about one axis; left out"
             fix = "give armature and damping to the joint itself"
-            self._find("warning", "joint", j, f"joint {self.joints[j]!r}", problem, fix)
+            self.find("warning", "joint", j, f"joint {self.joints[j]!r}", problem, fix)
             return 0.0, 0.0
         return gear * gear * armature, gear * gear * damping
 
@@ -261,27 +265,27 @@ class _Translation:
         lower, upper = self.m.jnt_range[j].tolist()
         if kind.nv > 1:
             problem = f"its limit of {upper:g} rad on the angle is left out"
-            self._find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here")
+            self.find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here")
             return -math.inf, math.inf
         return lower, upper
 
-    def _check_joint(self, j: int, kind: Joint, freedoms: list[int], element: str) -> None:
+    def _check_joint(self, j: int, kind: Joint, dofs: list[int], element: str) -> None:
         """Finds what the joint has and qddot leaves out. Fields are missing from older MuJoCo."""
         m, linear = self.m, "only the linear law is kept: remove the higher coefficients, or add the force to tau"
         stiffness, damping = getattr(m, "jnt_stiffnesspoly", None), getattr(m, "dof_dampingpoly", None)
         if self.springs and stiffness is not None and stiffness[j].any():
-            self._find("warning", "joint", j, element, f"its spring is not linear: {stiffness[j].tolist()}", linear)
-        if self.dampers and damping is not None and damping[freedoms].any():
-            problem = f"its damping is not linear: {damping[freedoms[0]].tolist()}"
-            self._find("warning", "joint", j, element, problem, linear)
+            self.find("warning", "joint", j, element, f"its spring is not linear: {stiffness[j].tolist()}", linear)
+        if self.dampers and damping is not None and damping[dofs].any():
+            problem = f"its damping is not linear: {damping[dofs[0]].tolist()}"
+            self.find("warning", "joint", j, element, problem, linear)
         springyield = getattr(m, "jnt_springyield", None)
         if springyield is not None and springyield[j] and m.jnt_stiffness[j]:
             problem = f"its spring yields at {springyield[j]:g}; left out"
-            self._find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
-        if isinstance(kind, Free) and m.dof_armature[freedoms].any():
-            problem = f"a free joint with armature {m.dof_armature[freedoms[-1]]:g}, which MuJoCo has in world axes"
+            self.find("warning", "joint", j, element, problem, "the spring stays elastic here: remove springyield")
+        if kind.is_floating and m.dof_armature[dofs].any():
+            problem = f"a free joint with armature {m.dof_armature[dofs[-1]]:g}, which MuJoCo has in world axes"
             fix = "it is read as a translation and a ball; v is the velocity in world axes, then the turning in the body's"
-            self._find("note", "joint", j, element, problem, fix)
+            self.find("note", "joint", j, element, problem, fix)
 
     def _driven_joints(self) -> set[int] | None:
         """The joints that actuators drive; None where the model has no actuators."""
@@ -289,10 +293,10 @@ class _Translation:
         count = len(m.actuator_trntype)
         direct = (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
         driven = {int(m.actuator_trnid[a, 0]) for a in range(count) if m.actuator_trntype[a] in direct}
-        for a, name in enumerate(self._names("actuator", count)):
+        for a, name in enumerate(self.names("actuator", count)):
             if m.actuator_trntype[a] not in direct:
                 problem, fix = "it drives no single joint", "no joint counts as actuated because of it"
-                self._find("note", "file", 0, f"actuator {name!r}", problem, fix)
+                self.find("note", "file", 0, f"actuator {name!r}", problem, fix)
         return driven if count else None
 
     def _is_driven(self, j: int) -> bool | None:
@@ -309,14 +313,14 @@ class _Translation:
         found = [equality(self.mujoco, m, k) for k in range(m.neq) if m.eq_active0[k]]
         self.coupled = reduced(e for e in found if e is not None)
         for k in self.coupled.redundant:
-            self._find("note", "equality", k, f"equality {self.equalities[k]!r}", "others say the same", "it is left out")
+            self.find("note", "equality", k, f"equality {self.equalities[k]!r}", "others say the same", "it is left out")
         for k, off in self.coupled.contradictory:
             problem = f"it contradicts the ones before it by {off:.3g}: left out"
-            self._find("warning", "equality", k, f"equality {self.equalities[k]!r}", problem, "remove or correct it")
+            self.find("warning", "equality", k, f"equality {self.equalities[k]!r}", problem, "remove or correct it")
         for joint, f in self.coupled.followers.items():
             problem = f"an equality makes it follow {self.joints[f.leader]!r}: q = {f.factor:g} q' + {f.offset:g}"
-            fix = "it has no freedom of its own here; MuJoCo lets it yield as solref and solimp say"
-            self._find("note", "joint", joint, f"joint {self.joints[joint]!r}", problem, fix)
+            fix = "it has no degree of freedom of its own here; MuJoCo lets it yield as solref and solimp say"
+            self.find("note", "joint", joint, f"joint {self.joints[joint]!r}", problem, fix)
 
     def _coupling(self, e: Equality) -> None:
         left, right = ({self.joints[j]: k for j, k in side.items()} for side in (e.left, e.right))
@@ -327,7 +331,7 @@ class _Translation:
         m, kinds = self.m, self.mujoco.mjtEq
         kind, element = int(m.eq_type[index]), f"equality {name!r}"
         if not m.eq_active0[index]:
-            self._find("note", "equality", index, element, "it is not active", "it is left out")
+            self.find("note", "equality", index, element, "it is not active", "it is left out")
             return
         if (e := equality(self.mujoco, m, index)) is not None:
             if e in self.coupled.rows:
@@ -338,12 +342,12 @@ class _Translation:
             what = next(k for k, v in kinds.__members__.items() if int(v) == kind).removeprefix("mjEQ_").lower()
             what = "spatial tendon" if what == "tendon" else what
             fix = "what it couples moves freely here: use connect, weld, joint or fixed tendons, or add its force to tau"
-            self._find("warning", "equality", index, element, f"a {what} equality is left out", fix)
+            self.find("warning", "equality", index, element, f"a {what} equality is left out", fix)
             return
         (body_a, A), (body_b, B) = self._equality_frames(index, is_weld)
         if self.mover[body_a] == self.mover[body_b]:
             problem = f"bodies {self.bodies[body_a]!r} and {self.bodies[body_b]!r} do not move against each other"
-            self._find("warning", "equality", index, element, problem, "it holds nothing and is left out: remove it")
+            self.find("warning", "equality", index, element, problem, "it holds nothing and is left out: remove it")
             return
         (link_a, T_a), (link_b, T_b) = self.at[body_a], self.at[body_b]
         joint = Fixed() if is_weld else Spherical()
@@ -357,77 +361,8 @@ class _Translation:
             return self._site(a), self._site(b)
         if is_weld:  # the anchor on the second body, then the pose of the second in the first
             held = self._pose(data[3:6], data[6:10], "weld", self._where("equality", index))
-            return (a, held), (b, Transform(p=_vec(data[:3])))
-        return (a, Transform(p=_vec(data[:3]))), (b, Transform(p=_vec(data[3:6])))
-
-    # ---- what else the file has
-
-    def _left_out(self) -> None:
-        m = self.m
-
-        def warn(element: str, problem: str, fix: str) -> None:
-            self._find("warning", "file", 0, element, problem, fix)
-
-        if m.opt.density or m.opt.viscosity:
-            problem = f"density {m.opt.density:g}, viscosity {m.opt.viscosity:g}: the forces of the fluid are left out"
-            warn("<option>", problem, "set both to zero, or add the forces as f_ext")
-        for body, name in enumerate(self.bodies):
-            if m.body_gravcomp[body]:
-                problem = f"gravcomp {m.body_gravcomp[body]:g} is left out: gravity acts on it in full"
-                self._find("warning", "body", body, f"body {name!r}", problem, "remove it, or add the force as f_ext")
-            if m.body_plugin[body] >= 0:
-                problem = "the forces of its plugin are left out"
-                self._find("warning", "body", body, f"body {name!r}", problem, "remove it, or add the forces as f_ext")
-        for tendon, name in enumerate(self._names("tendon", m.ntendon)):
-            has = [f"{what} {value}" for what, value in self._tendon_forces(tendon)]
-            if has:
-                warn(f"tendon {name!r}", f"{', '.join(has)}: left out", "remove the tendon, or add its force to tau")
-            if m.tendon_limited[tendon]:
-                problem = f"its limits {m.tendon_range[tendon].tolist()} are left out"
-                self._find("note", "file", 0, f"tendon {name!r}", problem, "an <equality> couples joints exactly")
-        for name in self._names("flex", m.nflex):
-            warn(f"flex {name!r}", "its elastic forces are left out", "remove it, or add the forces as f_ext")
-
-    def _tendon_forces(self, tendon: int) -> Iterator[tuple[str, Any]]:
-        for what in ("stiffness", "damping", "armature", "frictionloss", "stiffnesspoly", "dampingpoly"):
-            values = getattr(self.m, f"tendon_{what}", None)
-            if values is not None and values[tendon].any():
-                yield what, values[tendon].tolist()
-        actuator = int(self.m.tendon_actuatorid[tendon]) if hasattr(self.m, "tendon_actuatorid") else -1
-        for what in ("damping", "armature"):
-            if actuator >= 0 and getattr(self.m, f"actuator_{what}")[actuator]:
-                yield f"its actuator's {what}", float(getattr(self.m, f"actuator_{what}")[actuator])
+            return (a, held), (b, Transform(p=vec(data[:3])))
+        return (a, Transform(p=vec(data[:3]))), (b, Transform(p=vec(data[3:6])))
 
 
 _SWITCHES = ("constraint", "equality", "frictionloss", "spring", "damper", "gravity")
-
-
-def _vec(values: Any) -> Vec:
-    x, y, z = values.tolist()
-    return (x, y, z)
-
-
-def _turned(axis: Vec, angle: float) -> Transform:
-    """A rotation about an axis, with no rounding at multiples of π/2 about a coordinate axis."""
-    c, s = cos_sin(angle)
-    for k, unit in enumerate(EYE):
-        if axis == unit or axis == scale(-1.0, unit):
-            return Transform(AxisRotation(k, c, axis[k] * s))
-    return Transform(axis_angle(axis, angle))
-
-
-def _scalar_last(q: list[float]) -> list[float]:
-    """MuJoCo's coordinates of one joint in qddot's order: the quaternion's scalar goes last."""
-    if len(q) < 4:
-        return q
-    w, x, y, z = q[-4:]
-    return [*q[:-4], x, y, z, w]
-
-
-def _roll_pitch_yaw(R: Rotation, near: float) -> tuple[float, float, float]:
-    """The angles about the fixed axes x, y and z. Within `near` of the pitch ±π/2 the roll is called zero."""
-    (a, b, _), (d, e, _), (g, h, i) = R.rows
-    pitch = math.atan2(-g, math.hypot(h, i))
-    if math.hypot(h, i) <= near:
-        return 0.0, pitch, math.atan2(-b, e)
-    return math.atan2(h, i), pitch, math.atan2(d, a)

@@ -19,9 +19,9 @@ from qddot.formats import child, places, xml
 from qddot.formats.limited import EndedError, Limited
 
 _LESS_MEMORY = "ask for less memory or, if you trust the file, load it with trust=True, which sets no limit"
-_MOST_COPIES = 20_000  # of one element by replicate, composite or flexcomp: more keeps MuJoCo busy for minutes
-_MOST_RESERVED = 1_000_000  # keyframes, or numbers of the user's own for each body: more keeps MuJoCo busy for minutes
-_MOST_FOLDERS = 20  # that compilers of a file and of those it includes name for meshes and pictures
+_MAX_COPIES = 20_000  # of one element by replicate, composite or flexcomp: more keeps MuJoCo busy for minutes
+_MAX_RESERVED = 1_000_000  # keyframes, or numbers of the user's own for each body: more keeps MuJoCo busy for minutes
+_MAX_FOLDERS = 20  # that compilers of a file and of those it includes name for meshes and pictures
 _COPIERS = ("replicate", "composite", "flexcomp")
 _FOLDERS = ("meshdir", "texturedir", "assetdir")
 
@@ -142,9 +142,9 @@ class _Tree:
         folders = {
             os.path.join(base, name) for base in {self.folder, *(os.path.dirname(n) for n, _ in trees)} for name in named
         }
-        if len(named) > _MOST_FOLDERS:
+        if len(named) > _MAX_FOLDERS:
             problem = f"it names {len(named)} folders for meshes and pictures"
-            raise FileError(message(self.file, "<compiler>", problem, f"name at most {_MOST_FOLDERS}"))
+            raise FileError(message(self.file, "<compiler>", problem, f"name at most {_MAX_FOLDERS}"))
         for name, top in trees:
             for element, _ in _walk(top):
                 for value in (v for a, v in element.attributes.items() if a.startswith("file")):
@@ -183,12 +183,12 @@ def _check_values(file: str, root: xml.Element) -> None:
         where, tag = f"{file}:{element.line}", f"<{element.tag}>"
         for attribute, value in element.attributes.items() if element.tag == "size" else ():
             count = re.match(r"\s*\+?0*(\d{1,18})", value) if attribute.startswith(("nkey", "nuser")) else None
-            if count is not None and int(count[1]) > _MOST_RESERVED:
-                problem, fix = f"{attribute} is {value[:60]!r}", f"reserve at most {_MOST_RESERVED:,}"
+            if count is not None and int(count[1]) > _MAX_RESERVED:
+                problem, fix = f"{attribute} is {value[:60]!r}", f"reserve at most {_MAX_RESERVED:,}"
                 raise FileError(message(where, tag, problem, fix))
-        if copies > _MOST_COPIES:
+        if copies > _MAX_COPIES:
             problem = f"it asks for {copies:,} copies"
-            raise FileError(message(where, tag, problem, f"ask for at most {_MOST_COPIES:,}"))
+            raise FileError(message(where, tag, problem, f"ask for at most {_MAX_COPIES:,}"))
         for attribute, value in element.attributes.items():
             if attribute != "name" and value not in names and _not_finite(value):
                 raise FileError(message(where, tag, f"{attribute} is {value!r}", "give finite numbers"))

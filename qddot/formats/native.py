@@ -11,27 +11,26 @@ import difflib
 import json
 import math
 import os
-import uuid
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from qddot.errors import FileError, Finding, ModelError, message
-from qddot.formats.files import of_file, read_bytes
+from qddot.formats.atomic import replacing
+from qddot.formats.files import of_file
+from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse, shown
+from qddot.formats.registry import ReadOptions, register
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.couplings import FIELDS, Coupling, Terms
-from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model, describe_joint
-from qddot.mechanism.validation import check_own, rigid
+from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.mechanism.validation import check_defects, rigid
 from qddot.spatial import Inertia, Transform
 from qddot.spatial.joint_blocks import Vector
-from qddot.spatial.rotation import Mat, Rotation, Vec
+from qddot.spatial.rotation import Rotation
 
 FORMAT = "qddot"
 VERSIONS = (1,)
-MAX_BYTES = 64_000_000
-_UNIT_TOLERANCE = 1e-9  # as in the Builder: what is further from unit than this was edited by hand
 
 _LINK_KEYS = (
     *("name", "parent", "joint", "placement", "mass", "first_moment", "second_moment", "armature", "damping"),
@@ -55,13 +54,10 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
             raise ModelError(message("", f"constraint {constraint.name!r}", "a function cannot be written", fix))
     content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
     file = Path(path)
-    unfinished = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
     try:
-        unfinished.write_text(_one_item_a_line(content), encoding="ascii")
-        os.replace(unfinished, file)
+        with replacing(file) as unfinished:
+            unfinished.write_text(_one_item_a_line(content), encoding="ascii")
     except OSError as error:
-        with suppress(OSError):  # nor can it be removed where nothing can be written
-            unfinished.unlink()
         problem = f"it cannot be written: {error.strerror or error}"
         raise FileError(message(str(file), "file", problem, "check the folder and its permissions")) from None
 
@@ -84,46 +80,19 @@ def read(path: str | os.PathLike[str], own_joints: Mapping[str, Callable[..., An
     file = Path(path)
     reader = _Reader(str(file), own_joints or {})
     try:
-        return reader.model(_parse(file))
+        return reader.model(parse(file))
     except FileError:
         raise
     except ModelError as error:
         raise of_file(error, str(file)) from None
 
 
-def _parse(file: Path) -> Any:
-    data = read_bytes(str(file), MAX_BYTES)
-
-    def no_constant(literal: str) -> Any:
-        line = data.count(b"\n", 0, max(0, data.find(literal.encode()))) + 1
-        fix = 'write a finite number; limits may be "inf" or "-inf" in quotes'
-        raise FileError(message(f"{file}:{line}", "JSON", f"{literal} is no number of JSON", fix))
-
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise FileError(message(str(file), "JSON", f"key {_shown(key)} stands twice in one object", "remove one"))
-            seen.add(key)
-        return dict(pairs)
-
-    try:
-        return json.loads(data.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=no_duplicates)
-    except FileError:
-        raise
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FileError(message(f"{file}:{line}", "file", "it is no UTF-8 text", "save the robot again")) from None
-    except json.JSONDecodeError as error:
-        problem = f"{error.msg} at column {error.colno}"
-        fix = "correct the syntax or save the robot again"
-        raise FileError(message(f"{file}:{error.lineno}", "JSON", problem, fix)) from None
-    except (RecursionError, ValueError):
-        problem = "it is nested too deeply or has a number too long to read"
-        raise FileError(message(str(file), "JSON", problem, "save the robot again")) from None
+@register("native", ".json", ".qddot", rank=4)
+def _model(path: Path, options: ReadOptions) -> Model:
+    return read(path, own_joints=options.own_joints)
 
 
-class _Reader:
+class _Reader(Values):
     """Takes values out of the parsed file, each with its place ("links[3].joint.axis") for messages.
 
     Types, lengths and ranges are checked here; that the whole is a possible mechanism is left to a Builder, whose own
@@ -131,7 +100,8 @@ class _Reader:
     """
 
     def __init__(self, file: str, own_joints: Mapping[str, Callable[..., Any]]) -> None:
-        self.file, self.own_joints = file, own_joints
+        super().__init__(file)
+        self.own_joints = own_joints
         self.findings: list[Finding] = []
 
     def model(self, content: Any) -> Model:
@@ -143,13 +113,13 @@ class _Reader:
             problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
             raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
         keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
-        top = self._table(content, "file", keys, optional=("constraints", "loop_tolerance"))
-        name = self._text(top["name"], "name")
-        rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self._list(top["links"], "links"))]
+        top = self.table(content, "file", keys, optional=("constraints", "loop_tolerance"))
+        name = self.text(top["name"], "name")
+        rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self.items(top["links"], "links"))]
         if not rows:
-            self._fail("links", "it is empty", "the first link is the world")
-        frames = [self._frame(x, f"frames[{k}]", len(rows)) for k, x in enumerate(self._list(top["frames"], "frames"))]
-        loops = [self._loop(x, f"loops[{k}]", len(rows)) for k, x in enumerate(self._list(top["loops"], "loops"))]
+            self.fail("links", "it is empty", "the first link is the world")
+        frames = [self._frame(x, f"frames[{k}]", len(rows)) for k, x in enumerate(self.items(top["frames"], "frames"))]
+        loops = [self._loop(x, f"loops[{k}]", len(rows)) for k, x in enumerate(self.items(top["loops"], "loops"))]
         model = Model(
             name=name,
             link_names=tuple(r["name"] for r in rows),
@@ -168,8 +138,8 @@ class _Reader:
             mimic=tuple(r["mimic"] for r in rows),
             frames=tuple(frames),
             loops=tuple(loops),
-            gravity=self._vec(top["gravity"], "gravity"),
-            friction_velocity=self._number(top["friction_velocity"], "friction_velocity", least=0.0),
+            gravity=self.vec(top["gravity"], "gravity"),
+            friction_velocity=self.number(top["friction_velocity"], "friction_velocity", least=0.0),
             constraints=self._constraints(
                 top.get("constraints", []), sum(r["joint"].nq for r in rows if r["mimic"] is None)
             ),
@@ -182,34 +152,34 @@ class _Reader:
     # ---- parts
 
     def _link(self, x: Any, at: str, i: int) -> dict[str, Any]:
-        row = self._table(x, at, _LINK_KEYS)
-        name = self._text(row["name"], f"{at}.name")
+        row = self.table(x, at, _LINK_KEYS)
+        name = self.text(row["name"], f"{at}.name")
         joint_name, joint = self._named_joint(row["joint"], f"{at}.joint")
         if i == 0 and (name != WORLD or row["parent"] != -1 or not isinstance(joint, Fixed)):
-            self._fail(at, f"it is {name!r} on a {joint.kind} joint", "the first link is 'world', fixed, of parent -1")
+            self.fail(at, f"it is {name!r} on a {joint.kind} joint", "the first link is 'world', fixed, of parent -1")
         if i > 0 and joint.nv == 0:
-            self._fail(f"{at}.joint.kind", "a link of its own cannot be fixed", "make it a frame of its carrier")
-        parent = -1 if i == 0 else self._index(row["parent"], f"{at}.parent", 0, i - 1)
+            self.fail(f"{at}.joint.kind", "a link of its own cannot be fixed", "make it a frame of its carrier")
+        parent = -1 if i == 0 else self.index(row["parent"], f"{at}.parent", 0, i - 1)
         out = {"name": name, "joint_name": joint_name, "joint": joint, "parent": parent}
         out["placement"] = self._transform(row["placement"], f"{at}.placement")
         out["inertia"] = Inertia(
-            self._number(row["mass"], f"{at}.mass", least=0.0),
-            self._vec(row["first_moment"], f"{at}.first_moment"),
-            self._symmetric(row["second_moment"], f"{at}.second_moment"),
+            self.number(row["mass"], f"{at}.mass", least=0.0),
+            self.vec(row["first_moment"], f"{at}.first_moment"),
+            self.symmetric(row["second_moment"], f"{at}.second_moment"),
         )
         for key in _PASSIVE:
-            out[key] = Vector(self._numbers(row[key], f"{at}.{key}", joint.nv, least=0.0))
-        out["spring_reference"] = Vector(self._numbers(row["spring_reference"], f"{at}.spring_reference", joint.nq))
+            out[key] = Vector(self.numbers(row[key], f"{at}.{key}", joint.nv, least=0.0))
+        out["spring_reference"] = Vector(self.numbers(row["spring_reference"], f"{at}.spring_reference", joint.nq))
         out["limits"] = self._limits(row["limits"], f"{at}.limits", joint.nv)
         if not isinstance(row["actuated"], bool):
-            self._fail(f"{at}.actuated", f"it is {_shown(row['actuated'])}", "write true or false")
+            self.fail(f"{at}.actuated", f"it is {shown(row['actuated'])}", "write true or false")
         out["actuated"] = row["actuated"]
         out["mimic"] = None if row["mimic"] is None else self._mimic(row["mimic"], f"{at}.mimic")
         return out
 
     def _named_joint(self, x: Any, at: str) -> tuple[str, Joint]:
         if not isinstance(x, dict) or not isinstance(x.get("name"), str):
-            self._fail(at, f"it is {_shown(x)}", "write an object with a name, a kind and the kind's numbers")
+            self.fail(at, f"it is {shown(x)}", "write an object with a name, a kind and the kind's numbers")
         return x["name"], self._joint({k: v for k, v in x.items() if k != "name"}, at)
 
     def _joint(self, x: Any, at: str) -> Joint:
@@ -217,92 +187,92 @@ class _Reader:
         if not isinstance(kind, str) or kind not in KINDS:
             near = difflib.get_close_matches(str(kind)[:100], KINDS, n=1, cutoff=0.5)
             fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(KINDS)
-            self._fail(f"{at}.kind", f"unknown kind {_shown(kind)}", fix)
+            self.fail(f"{at}.kind", f"unknown kind {shown(kind)}", fix)
         if kind == Own.kind:
             return self._own(x, at)
         cls: Any = KINDS[kind]
         names = [f.name for f in dataclasses.fields(cls)]
-        row = self._table(x, at, ("kind", *names))
-        return cls(**{name: self._joint_field(row[name], name, f"{at}.{name}") for name in names})
+        row = self.table(x, at, ("kind", *names))
+        return cls(**{name: self._joint_field(cls, name, row[name], f"{at}.{name}") for name in names})
 
-    def _joint_field(self, value: Any, name: str, at: str) -> Any:
-        if name == "sequence":
-            return self._text(value, at)
-        if name == "pitch":
-            self._number(value, at)
+    def _joint_field(self, cls: type[Joint], name: str, value: Any, at: str) -> Any:
+        if name in cls.number_names:
+            self.number(value, at)
             return value  # an int stays one, so that the file's digest is the model's
-        axis = self._vec(value, at)
-        if abs(math.sqrt(sum(c * c for c in axis)) - 1.0) > _UNIT_TOLERANCE:
-            self._fail(at, f"it is {list(axis)}", "give an axis of unit length")
+        if name not in cls.axis_names:
+            return self.text(value, at)
+        axis = self.vec(value, at)
+        if abs(math.sqrt(sum(c * c for c in axis)) - 1.0) > UNIT_TOLERANCE:
+            self.fail(at, f"it is {list(axis)}", "give an axis of unit length")
         return axis
 
     def _own(self, x: Any, at: str) -> Own:
-        row = self._table(x, at, ("kind", "function", "freedoms", "code"))
-        name = self._text(row["function"], f"{at}.function")
-        freedoms = self._index(row["freedoms"], f"{at}.freedoms", 1, 6)
-        code = self._text(row["code"], f"{at}.code")
+        row = self.table(x, at, ("kind", "function", "freedoms", "code"))
+        name = self.text(row["function"], f"{at}.function")
+        freedoms = self.index(row["freedoms"], f"{at}.freedoms", 1, 6)
+        code = self.text(row["code"], f"{at}.code")
         if name not in self.own_joints:
             fix = f"functions are not stored: read it with own_joints={{{name!r}: function}}"
-            self._fail(f"{at}.function", f"the joint needs the function {name!r}", fix)
+            self.fail(f"{at}.function", f"the joint needs the function {name!r}", fix)
         joint = Own(self.own_joints[name], freedoms, name)
-        check_own(joint, f"{at}.function", self.file)
-        if describe_joint(joint)["code"] != code:
+        check_defects(joint, f"{at}.function", self.file)
+        if joint.describe()["code"] != code:
             problem = f"function {name!r} is not the one that the file was saved with"
             fix = "check that it still gives the same motion, and save the robot again"
             self.findings.append(Finding("warning", self.file, f"{at}.function", problem, fix))
         return joint
 
     def _limits(self, x: Any, at: str, nv: int) -> Limits:
-        row = self._table(x, at, Limits._fields)
+        row = self.table(x, at, Limits._fields)
         least = {"lower": -math.inf, "upper": -math.inf, "velocity": 0.0, "effort": 0.0}
-        return Limits(*(self._numbers(row[key], f"{at}.{key}", nv, least[key], limit=True) for key in Limits._fields))
+        return Limits(*(self.numbers(row[key], f"{at}.{key}", nv, least[key], limit=True) for key in Limits._fields))
 
     def _mimic(self, x: Any, at: str) -> Mimic:
-        row = self._table(x, at, Mimic._fields)
-        factor, offset = (self._number(row[key], f"{at}.{key}") for key in ("factor", "offset"))
-        return Mimic(self._index(row["link"], f"{at}.link", 1, MAX_BYTES), factor, offset)
+        row = self.table(x, at, Mimic._fields)
+        factor, offset = (self.number(row[key], f"{at}.{key}") for key in ("factor", "offset"))
+        return Mimic(self.index(row["link"], f"{at}.link", 1, MAX_BYTES), factor, offset)
 
     def _frame(self, x: Any, at: str, n: int) -> Frame:
-        row = self._table(x, at, Frame._fields)
-        link = self._index(row["link"], f"{at}.link", 0, n - 1)
-        return Frame(self._text(row["name"], f"{at}.name"), link, self._transform(row["placement"], f"{at}.placement"))
+        row = self.table(x, at, Frame._fields)
+        link = self.index(row["link"], f"{at}.link", 0, n - 1)
+        return Frame(self.text(row["name"], f"{at}.name"), link, self._transform(row["placement"], f"{at}.placement"))
 
     def _loop(self, x: Any, at: str, n: int) -> Loop:
-        row = self._table(x, at, Loop._fields)
-        a, b = (self._index(row[key], f"{at}.{key}", 0, n - 1) for key in ("link_a", "link_b"))
+        row = self.table(x, at, Loop._fields)
+        a, b = (self.index(row[key], f"{at}.{key}", 0, n - 1) for key in ("link_a", "link_b"))
         T_a, T_b = (self._transform(row[key], f"{at}.{key}") for key in ("placement_a", "placement_b"))
-        return Loop(self._text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
+        return Loop(self.text(row["name"], f"{at}.name"), self._joint(row["joint"], f"{at}.joint"), a, T_a, b, T_b)
 
     def _constraints(self, x: Any, nq: int) -> tuple[Constraint, ...]:
-        return tuple(self._constraint(row, f"constraints[{k}]", nq) for k, row in enumerate(self._list(x, "constraints")))
+        return tuple(self._constraint(row, f"constraints[{k}]", nq) for k, row in enumerate(self.items(x, "constraints")))
 
     def _constraint(self, x: Any, at: str, nq: int) -> Constraint:
-        row = self._table(x, at, ("name", "rows", "coupling"))
-        self._index(row["rows"], f"{at}.rows", 1, 1)
-        numbers = self._table(row["coupling"], f"{at}.coupling", FIELDS)
+        row = self.table(x, at, ("name", "rows", "coupling"))
+        self.index(row["rows"], f"{at}.rows", 1, 1)
+        numbers = self.table(row["coupling"], f"{at}.coupling", FIELDS)
         left, right = (self._terms(numbers[key], f"{at}.coupling.{key}", nq) for key in ("left", "right"))
-        polynomial = self._list(numbers["polynomial"], f"{at}.coupling.polynomial")
-        coefficients = tuple(self._number(c, f"{at}.coupling.polynomial[{k}]") for k, c in enumerate(polynomial))
-        reference = self._number(numbers["reference"], f"{at}.coupling.reference")
-        return Constraint(self._text(row["name"], f"{at}.name"), 1, Coupling(left, right, reference, coefficients))
+        polynomial = self.items(numbers["polynomial"], f"{at}.coupling.polynomial")
+        coefficients = tuple(self.number(c, f"{at}.coupling.polynomial[{k}]") for k, c in enumerate(polynomial))
+        reference = self.number(numbers["reference"], f"{at}.coupling.reference")
+        return Constraint(self.text(row["name"], f"{at}.name"), 1, Coupling(left, right, reference, coefficients))
 
     def _terms(self, x: Any, at: str, nq: int) -> Terms:
         terms = []
-        for k, term in enumerate(self._list(x, at)):
+        for k, term in enumerate(self.items(x, at)):
             if not isinstance(term, list) or len(term) != 2:
-                self._fail(f"{at}[{k}]", f"it is {_shown(term)}", "write a place in q and a factor")
-            terms.append((self._index(term[0], f"{at}[{k}][0]", 0, nq - 1), self._number(term[1], f"{at}[{k}][1]")))
+                self.fail(f"{at}[{k}]", f"it is {shown(term)}", "write a place in q and a factor")
+            terms.append((self.index(term[0], f"{at}[{k}][0]", 0, nq - 1), self.number(term[1], f"{at}[{k}][1]")))
         return tuple(terms)
 
     def _loop_tolerance(self, x: Any) -> float | None:
-        if x is not None and self._number(x, "loop_tolerance") <= 0.0:
-            self._fail("loop_tolerance", f"it is {_shown(x)}", "write a number greater than zero, or leave it out")
+        if x is not None and self.number(x, "loop_tolerance") <= 0.0:
+            self.fail("loop_tolerance", f"it is {shown(x)}", "write a number greater than zero, or leave it out")
         return None if x is None else float(x)
 
     def _transform(self, x: Any, at: str) -> Transform:
-        row = self._table(x, at, ("rotation", "position"))
-        rows = self._mat(row["rotation"], f"{at}.rotation")
-        return rigid(Transform(Rotation(rows), self._vec(row["position"], f"{at}.position")), at, self.file)
+        row = self.table(x, at, ("rotation", "position"))
+        rows = self.mat(row["rotation"], f"{at}.rotation")
+        return rigid(Transform(Rotation(rows), self.vec(row["position"], f"{at}.position")), at, self.file)
 
     # ---- the whole
 
@@ -314,7 +284,7 @@ class _Reader:
             where = f"{self.file}: links[{i}]"
             mimic = model.mimic[i]
             if mimic is not None and (mimic.link > model.n_links or model.mimic[mimic.link] is not None):
-                self._fail(f"links[{i}].mimic.link", f"it is {mimic.link}", "name a link that is no mimic itself")
+                self.fail(f"links[{i}].mimic.link", f"it is {mimic.link}", "name a link that is no mimic itself")
             limits = model.limits[i]._asdict()
             b.link(names[i], where=where).joint(
                 model.joint_names[i],
@@ -334,84 +304,3 @@ class _Reader:
             ends = names[loop.link_a], names[loop.link_b], loop.joint, loop.placement_a, loop.placement_b
             b.loop(loop.name, *ends, where=f"{self.file}: loops[{k}]")
         b.model()
-
-    # ---- values
-
-    def _fail(self, at: str, problem: str, fix: str) -> NoReturn:
-        raise FileError(message(self.file, at, problem, fix))
-
-    def _table(self, x: Any, at: str, keys: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Any]:
-        keys, known = list(keys), [*keys, *optional]
-        if not isinstance(x, dict):
-            self._fail(at, f"it is {_shown(x)}", "write an object with " + ", ".join(keys))
-        for key in x:
-            if key not in known:
-                near = difflib.get_close_matches(key[:100], known, n=1, cutoff=0.5)
-                self._fail(at, f"unknown key {_shown(key)}", f"did you mean {near[0]!r}?" if near else "remove it")
-        for key in keys:
-            if key not in x:
-                self._fail(at, f"{key!r} is missing", "write it")
-        return dict(x)
-
-    def _list(self, x: Any, at: str) -> list[Any]:
-        if not isinstance(x, list):
-            self._fail(at, f"it is {_shown(x)}", "write a list")
-        return list(x)
-
-    def _text(self, x: Any, at: str) -> str:
-        if not isinstance(x, str):
-            self._fail(at, f"it is {_shown(x)}", "write a text")
-        try:
-            x.encode()
-        except UnicodeEncodeError:  # JSON can write half of a surrogate pair
-            self._fail(at, f"it is {_shown(x)}", "write a text without surrogates")
-        return str(x)
-
-    def _index(self, x: Any, at: str, least: int, most: int) -> int:
-        if not isinstance(x, int) or isinstance(x, bool) or not least <= x <= most:
-            self._fail(at, f"it is {_shown(x)}", f"write a whole number from {least} to {most}")
-        return int(x)
-
-    def _number(self, x: Any, at: str, least: float = -math.inf, limit: bool = False) -> float:
-        if limit and x in ("inf", "-inf"):
-            x = float(x)
-        elif not isinstance(x, int | float) or isinstance(x, bool) or not math.isfinite(_float(x)):
-            infinite = ', or "inf" or "-inf"' if limit else ""
-            self._fail(at, f"it is {_shown(x)}", f"write a finite number{infinite}")
-        if x < least:
-            self._fail(at, f"it is {_shown(x)}", f"write a number of {least:g} or more")
-        return float(x)
-
-    def _numbers(self, x: Any, at: str, count: int, least: float = -math.inf, limit: bool = False) -> tuple[float, ...]:
-        if not isinstance(x, list) or len(x) != count:
-            self._fail(at, f"it is {_shown(x)}", f"write a list of {count} numbers")
-        return tuple(self._number(v, f"{at}[{k}]", least, limit) for k, v in enumerate(x))
-
-    def _vec(self, x: Any, at: str) -> Vec:
-        a, b, c = self._numbers(x, at, 3)
-        return (a, b, c)
-
-    def _mat(self, x: Any, at: str) -> Mat:
-        if not isinstance(x, list) or len(x) != 3:
-            self._fail(at, f"it is {_shown(x)}", "write three rows of three numbers")
-        a, b, c = (self._vec(row, f"{at}[{k}]") for k, row in enumerate(x))
-        return (a, b, c)
-
-    def _symmetric(self, x: Any, at: str) -> Mat:
-        A = self._mat(x, at)
-        largest = max(abs(v) for row in A for v in row)
-        if any(abs(A[r][c] - A[c][r]) > _UNIT_TOLERANCE * largest for r in range(3) for c in range(r)):
-            self._fail(at, "it is not symmetric", "write a symmetric matrix")
-        return A
-
-
-def _float(x: int | float) -> float:
-    try:
-        return float(x)
-    except OverflowError:
-        return math.inf
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

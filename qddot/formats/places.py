@@ -24,7 +24,7 @@ from urllib.parse import unquote
 _PACKAGE = ("package.xml", "model.config")
 _MARKS = (*_PACKAGE, "pyproject.toml", "setup.py", "__init__.py", "CMakeLists.txt", ".git")
 _INNER = {"urdf", "xacro", "robots", "mjcf", "xml", "sdf"}  # folders that are usually one of several in a package
-_LEVELS = 5
+_MAX_PACKAGE_LEVELS = 5
 _REFERENCE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://(.*)$", re.DOTALL)
 
 
@@ -69,7 +69,7 @@ def roots(folder: Path, package_dirs: Sequence[str] = ()) -> list[Path]:
 def package_of(folder: Path) -> Path:
     """The folder of the package that a folder belongs to; the folder itself where nothing says more."""
     folder = folder.resolve()
-    for up in (folder, *folder.parents)[: _LEVELS + 1]:
+    for up in (folder, *folder.parents)[: _MAX_PACKAGE_LEVELS + 1]:
         if _has(up, _MARKS):
             return up
     return folder.parent if folder.name.lower() in _INNER and not _is_everything(folder.parent) else folder

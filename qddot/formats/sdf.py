@@ -17,50 +17,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from pathlib import Path
 
-from qddot.errors import FileError, message, near
+from qddot.errors import near
 from qddot.formats import xml
-from qddot.formats.xml import LARGEST, NUMBER, Element
+from qddot.formats.registry import ReadOptions, register
+from qddot.formats.sdf_poses import MODEL, JointHead, SdfPoses, cleaned, plain, pose_key
+from qddot.formats.xml import Element
 from qddot.joints import Fixed, Free, Joint, Prismatic, Revolute, Spherical, Universal
 from qddot.mechanism.builder import WORLD, Builder
-from qddot.spatial import Transform, constant_transform
+from qddot.mechanism.model import Model
+from qddot.spatial import Transform
 from qddot.spatial.rotation import Vec
 
 _VERSIONS = ("1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12")
 _KINDS = ("revolute", "continuous", "prismatic", "ball", "universal", "fixed")
 _MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
-_MODEL = "__model__"
 _GRAVITY = (0.0, 0.0, -9.8)  # of a world that says nothing, by SDF
 _DEFAULT_MASS = 1.0  # kg, of an <inertial> that says nothing, by SDF
 _BOUNDLESS = 1e16  # how SDF writes that there is no limit
-_IGNORED = {
-    "world": {
-        "physics",
-        "plugin",
-        "light",
-        "scene",
-        "gui",
-        "audio",
-        "wind",
-        "atmosphere",
-        "magnetic_field",
-        "state",
-        "road",
-    }
-    | {"spherical_coordinates"},
-    "model": {"self_collide", "plugin", "allow_auto_disable", "enable_wind"},
-    "link": {"visual", "collision", "sensor", "light", "self_collide", "kinematic", "enable_wind", "velocity_decay"},
-    "joint": {"sensor", "physics"},
-}
-_READ = {
-    "world": {"model", "gravity", "include", "joint", "population", "actor"},
-    "model": {"pose", "link", "joint", "frame", "static", "include", "model"},
-    "link": {"pose", "inertial", "gravity"},
-    "joint": {"pose", "parent", "child", "axis", "axis2"},
-    "axis": {"xyz", "limit", "dynamics", "use_parent_model_frame"},
-}
 
 
 def read(source: str | os.PathLike[str], *, snap: float = 0.0, text: str | None = None) -> Builder:
@@ -85,28 +60,13 @@ def read(source: str | os.PathLike[str], *, snap: float = 0.0, text: str | None 
     return reader.builder
 
 
-class _Joint(NamedTuple):
-    name: str
-    kind: str
-    parent: str
-    child: str
-    element: Element
+@register("sdf", ".sdf", marks=(b"<sdf",), rank=2)
+def _model(path: Path, options: ReadOptions) -> Model:
+    return read(path, snap=options.snap).model()
 
 
-class _Placed(NamedTuple):
-    """Where something stands: its pose, and the name of what that is relative to."""
-
-    pose: Transform
-    base: str
-    element: Element
-
-
-@dataclass
-class _Reader:
-    file: str
-    builder: Builder
-    poses: dict[str, _Placed] = field(default_factory=dict)
-    found: dict[str, Transform] = field(default_factory=lambda: {_MODEL: Transform()})  # poses in the model, as computed
+class _Reader(SdfPoses):
+    """The world, the model, its links and its joints."""
 
     # ---- the whole
 
@@ -143,17 +103,7 @@ class _Reader:
         for j in loops:
             self.loop(j)
 
-    def named(self, model: Element, tag: str) -> dict[str, Element]:
-        table: dict[str, Element] = {}
-        for e in (e for e in model.children if e.tag == tag):
-            name = self.attribute(e, "name", tag)
-            if name in table:
-                problem = f"the name is used twice (first at {self.where(table[name])})"
-                self.fail(e, f"{tag} {name!r}", problem, "rename one")
-            table[name] = e
-        return table
-
-    def joint_head(self, name: str, e: Element, links: Mapping[str, Element]) -> _Joint:
+    def joint_head(self, name: str, e: Element, links: Mapping[str, Element]) -> JointHead:
         owner, kind = f"joint {name!r}", e.attributes.get("type", "")
         self.note_unread(e, owner)
         if kind not in _KINDS:
@@ -170,7 +120,7 @@ class _Reader:
             ends.append(end.text)
         if ends[0] == ends[1]:
             self.fail(e, owner, f"it joins link {ends[0]!r} with itself", "give it two links")
-        return _Joint(name, kind, ends[0], ends[1], e)
+        return JointHead(name, kind, ends[0], ends[1], e)
 
     def bases(self, model: Element, links: Mapping[str, Element], carried: set[str]) -> None:
         """What carries the roots: the world, or nothing at all."""
@@ -182,68 +132,7 @@ class _Reader:
             placement = self.in_world() @ here if still else Transform() if first is None else first.inverse() @ here
             first = here if first is None else first
             motion: Joint = Fixed() if still else Free()
-            self.builder.joint(f"{name}_base", WORLD, name, motion, _plain(placement), where=self.where(links[name]))
-
-    # ---- poses
-
-    def place(self, model: Element, links: Mapping[str, Element], joints: list[_Joint]) -> None:
-        """Remembers what stands where: links and frames in the model, joints in their child, or in what they name."""
-        self.poses[_MODEL] = self.placed(model, WORLD, "model")
-        if frame := model.attributes.get("placement_frame"):
-            fix = "give the pose of the model itself"
-            self.fail(model, "model", f"its pose is that of placement_frame {frame[:60]!r}, which is not read", fix)
-        if (base := self.poses[_MODEL].base) != WORLD:
-            fix = "give the model's pose in the world; frames of the world are not read"
-            self.fail(model, "model", f"its pose is relative to {base[:60]!r}", fix)
-        for name, e in links.items():
-            self.poses[name] = self.placed(e, _MODEL, f"link {name!r}")
-        for name, e in self.named(model, "frame").items():
-            base = e.attributes.get("attached_to") or _MODEL
-            self.poses.setdefault(name, self.placed(e, base, f"frame {name!r}"))
-        for j in joints:
-            self.poses[_own(j)] = self.placed(j.element, j.child, f"joint {j.name!r}")
-            self.poses.setdefault(j.name, self.poses[_own(j)])
-
-    def placed(self, e: Element, base: str, owner: str) -> _Placed:
-        pose = self.child(e, "pose")
-        if pose is None:
-            return _Placed(Transform(), base, e)
-        for odd in ("frame", "rotation_format", "degrees"):
-            if pose.attributes.get(odd, "") not in ("", "euler_rpy", "false"):
-                problem = f"the attribute {odd} = {pose.attributes[odd]!r} of its <pose> is not read"
-                self.fail(pose, owner, problem, "give a pose of x y z roll pitch yaw in radians, or use relative_to")
-        x = self.numbers(pose, 6, owner)
-        T = self.builder.pose(x[:3], x[3:], f"{owner} <pose>", self.where(pose))
-        return _Placed(T, pose.attributes.get("relative_to") or base, e)
-
-    def in_model(self, name: str) -> Transform:
-        """The pose of a link, joint or frame in the model: outward from the nearest that is known, each computed once."""
-        chain: dict[str, _Placed] = {}
-        at = name
-        while at not in self.found:
-            if at not in self.poses:
-                e = chain[next(reversed(chain))].element
-                fix = "name a link, joint or frame of this model"
-                self.fail(e, f"<{e.tag}>", f"its pose is relative to {at[:60]!r}, which is not here", fix)
-            chain[at] = placed = self.poses[at]
-            at = placed.base
-            if at in chain:
-                e = placed.element
-                self.fail(e, f"<{e.tag}>", f"its pose is relative to itself, by way of {at[:60]!r}", "break the circle")
-        for here, placed in reversed(chain.items()):
-            self.found[here] = self.found[placed.base] @ placed.pose
-        return self.found[name]
-
-    def in_world(self) -> Transform:
-        return self.poses[_MODEL].pose
-
-    def between(self, link: str, j: _Joint) -> Transform:
-        """The joint's frame in a link's, as the file has them stand."""
-        pose, base, _ = self.poses[_own(j)]
-        if base == link:
-            return pose
-        at = self.in_model(_own(j))
-        return _plain(self.in_world() @ at if link == WORLD else self.in_model(link).inverse() @ at)
+            self.builder.joint(f"{name}_base", WORLD, name, motion, plain(placement), where=self.where(links[name]))
 
     # ---- links
 
@@ -272,9 +161,9 @@ class _Reader:
 
     # ---- joints
 
-    def tree_joint(self, j: _Joint) -> None:
+    def tree_joint(self, j: JointHead) -> None:
         e, owner, child = j.element, f"joint {j.name!r}", j.child
-        off = _plain(self.between(child, j).inverse())
+        off = plain(self.between(child, j).inverse())
         if off.R.rows != Transform().R.rows or any(off.p):  # the child's frame is not where the joint's is
             child = f"{j.child}_at_joint"
             self.builder.link(child, where=self.where(e))
@@ -286,17 +175,17 @@ class _Reader:
         at = self.between(j.parent, j)
         self.builder.joint(j.name, j.parent, child, motion, at, where=self.where(e), **options)  # type: ignore[arg-type]
 
-    def loop(self, j: _Joint) -> None:
+    def loop(self, j: JointHead) -> None:
         """A joint whose child is carried already."""
         ends, motion = (self.between(j.parent, j), self.between(j.child, j)), self.motion(j)
         for dynamics in self.inside(j.element, "axis", "dynamics"):
             if any(self.numbers(x, 1, j.name) != (0.0,) for x in dynamics.children if x.tag != "spring_reference"):
                 problem = "it closes a loop, and its damping, friction and spring are not read"
-                severity = "warning" if motion.nv == 1 else "note"  # of more freedoms nothing is read anyway
+                severity = "warning" if motion.nv == 1 else "note"  # of more degrees of freedom nothing is read anyway
                 self.find(severity, dynamics, f"joint {j.name!r}", problem, "put this joint before the others of the loop")
         self.builder.loop(j.name, j.parent, j.child, motion, *ends, where=self.where(j.element))
 
-    def motion(self, j: _Joint) -> Joint:
+    def motion(self, j: JointHead) -> Joint:
         if j.kind == "fixed":
             return Fixed()
         if j.kind == "ball":
@@ -305,7 +194,7 @@ class _Reader:
             return Universal(self.axis(j, "axis"), self.axis(j, "axis2"))
         return Prismatic(self.axis(j, "axis")) if j.kind == "prismatic" else Revolute(self.axis(j, "axis"))
 
-    def axis(self, j: _Joint, tag: str) -> Vec:
+    def axis(self, j: JointHead, tag: str) -> Vec:
         """The axis in the joint's frame."""
         owner, axis = f"joint {j.name!r}", self.child(j.element, tag)
         xyz = None if axis is None else self.child(axis, "xyz")
@@ -316,16 +205,16 @@ class _Reader:
         model_frame = self.child(axis, "use_parent_model_frame")
         base = xyz.attributes.get("expressed_in", "")
         if model_frame is not None and model_frame.text in ("1", "true"):
-            base = _MODEL
+            base = MODEL
         if not base or base == j.name:
             return (x, y, z)
         if base not in self.poses:
             self.fail(xyz, owner, f"its axis is expressed in {base!r}, which is not here", "name a link, joint or frame")
-        a, b, c = self.in_model(_own(j)).R.T @ (self.in_model(base).R @ (x, y, z))
-        return (_cleaned(a), _cleaned(b), _cleaned(c))
+        a, b, c = self.in_model(pose_key(j)).R.T @ (self.in_model(base).R @ (x, y, z))
+        return (cleaned(a), cleaned(b), cleaned(c))
 
     def one_axis(self, e: Element, owner: str) -> dict[str, float]:
-        """Limits and passive forces of a joint of one freedom."""
+        """Limits and passive forces of a joint of one degree of freedom."""
         axis = self.child(e, "axis")
         limit, dynamics = (None if axis is None else self.child(axis, tag) for tag in ("limit", "dynamics"))
         out: dict[str, float] = {}
@@ -343,61 +232,8 @@ class _Reader:
             out[f"{tag}_limit"] = math.inf if most < 0.0 or most >= _BOUNDLESS else most
         return out
 
-    # ---- single elements
 
-    def child(self, e: Element, tag: str) -> Element | None:
-        return next((c for c in e.children if c.tag == tag), None)
-
-    def inside(self, e: Element, *tags: str) -> list[Element]:
-        found = [e]
-        for tag in tags:
-            found = [c for x in found for c in x.children if c.tag == tag]
-        return found
-
-    def attribute(self, e: Element, name: str, owner: str) -> str:
-        value = e.attributes.get(name, "").strip()
-        if not value or len(value) > 1000 or (name == "name" and value in (WORLD, _MODEL)):
-            self.fail(e, f"<{owner}>", f"its {name} is {value[:60]!r}", f'give {name}="…", other than {WORLD} and {_MODEL}')
-        return value
-
-    def value(self, e: Element | None, tag: str, owner: str, default: float) -> float:
-        found = None if e is None else self.child(e, tag)
-        return default if found is None else self.numbers(found, 1, owner)[0]
-
-    def numbers(self, e: Element, count: int, owner: str) -> tuple[float, ...]:
-        words, element = e.text.split(), f"{owner} <{e.tag}>"
-        if len(words) != count or not all(NUMBER.fullmatch(w) for w in words):
-            problem = f"{e.text[:60]!r} stands where {count} {'number is' if count == 1 else 'numbers are'} needed"
-            self.fail(e, element, problem, "give plain numbers such as '0 0.5 -2e-3'")
-        found = tuple(float(w) for w in words)
-        if not all(abs(x) <= LARGEST for x in found):
-            self.fail(e, element, f"{e.text[:60]!r} is too large", "give numbers in SI units")
-        return found
-
-    # ---- messages
-
-    def note_unread(self, e: Element, owner: str, kind: str = "") -> None:
-        kind = kind or e.tag
-        strange = {c.tag: c for c in e.children if c.tag not in _READ[kind] | _IGNORED.get(kind, set())}
-        for tag, c in strange.items():
-            self.find("note", c, owner, f"its <{tag[:60]}> is not read", "nothing to do, unless dynamics depend on it")
-
-    def where(self, e: Element) -> str:
-        return f"{self.file}:{e.line}"
-
-    def fail(self, e: Element, element: str, problem: str, fix: str) -> NoReturn:
-        raise FileError(message(self.where(e), element, problem, fix))
-
-    def find(self, severity: str, e: Element, element: str, problem: str, fix: str) -> None:
-        self.builder.find(severity, self.where(e), element, problem, fix)
-
-
-def _own(j: _Joint) -> str:
-    """A joint's key among the poses, where a link may have its name."""
-    return f"joint {j.name}"
-
-
-def _spanning(joints: list[_Joint], links: Mapping[str, Element]) -> tuple[list[_Joint], list[_Joint]]:
+def _spanning(joints: list[JointHead], links: Mapping[str, Element]) -> tuple[list[JointHead], list[JointHead]]:
     """The joints of the tree and those that close loops: a joint carries its child unless something does already."""
     group = {name: name for name in (WORLD, *links)}
 
@@ -407,7 +243,7 @@ def _spanning(joints: list[_Joint], links: Mapping[str, Element]) -> tuple[list[
             name = group[name]
         return name
 
-    tree, loops, carried = list[_Joint](), list[_Joint](), set[str]()
+    tree, loops, carried = list[JointHead](), list[JointHead](), set[str]()
     for j in joints:
         if j.child in carried or top(j.parent) == top(j.child):
             loops.append(j)
@@ -416,14 +252,3 @@ def _spanning(joints: list[_Joint], links: Mapping[str, Element]) -> tuple[list[
         carried.add(j.child)
         group[top(j.child)] = top(j.parent)
     return tree, loops
-
-
-def _plain(T: Transform) -> Transform:
-    """A product of placements whose entries that are rounding alone are zero, and those next to one are one."""
-    x, y, z = (tuple(_cleaned(c) for c in row) for row in T.R.rows)
-    return constant_transform((x, y, z), tuple(_cleaned(c) for c in T.p))  # type: ignore[arg-type]
-
-
-def _cleaned(x: float) -> float:
-    whole = round(x)
-    return float(whole) if abs(x - whole) < 1e-15 else x

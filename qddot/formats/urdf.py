@@ -7,51 +7,25 @@ blocks are not read; meshes are never opened.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from qddot.errors import FileError, message, near
+from qddot.errors import near
 from qddot.formats import places, xml
-from qddot.formats.xml import LARGEST, NUMBER, Element
+from qddot.formats.reader import short, shown
+from qddot.formats.registry import ReadOptions, register
+from qddot.formats.urdf_elements import READ, UrdfElements, fix_for
+from qddot.formats.xml import Element
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from qddot.mechanism.builder import WORLD, Builder
-from qddot.spatial import Transform
+from qddot.mechanism.model import Model
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
 _PRODUCTS = ("ixy", "ixz", "iyz")
 
-# what is read of each element: the elements in it, and its attributes
-_READ: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "robot": (("link", "joint"), ("name",)),
-    "link": (("inertial",), ("name",)),
-    "inertial": (("origin", "mass", "inertia"), ()),
-    "origin": ((), ("xyz", "rpy")),
-    "mass": ((), ("value",)),
-    "inertia": ((), ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")),
-    "joint": (("origin", "parent", "child", "axis", "limit", "dynamics", "mimic"), ("name", "type")),
-    "parent": ((), ("link",)),
-    "child": ((), ("link",)),
-    "axis": ((), ("xyz",)),
-    "limit": ((), ("lower", "upper", "effort", "velocity")),
-    "dynamics": ((), ("damping", "friction")),
-    "mimic": ((), ("joint", "multiplier", "offset")),
-}
-# what files often hold beside that, and what has no part in the dynamics
-_ELSEWHERE = {
-    "robot": {"transmission", "gazebo", "material", "sensor", "ros2_control", "version"},
-    "link": {"visual", "collision", "sensor", "gazebo", "contact", "self_collision_checking", "type"},
-    "joint": {"safety_controller", "calibration", "hardwareInterface", "gazebo"},
-}
-
-_LONGEST = 1000  # characters of a name or of the numbers in one attribute
-_MOST_UNREAD = 100  # kinds of things that nobody reads and that are noted
-
-_EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
 _NO_MASS = 'add <mass value="…"/>; lenient readers take 0 kg, so write value="0" where that is meant'
 _OTHER_FORMATS = {
     "mujoco": "this is an MJCF file: load it as MJCF",
@@ -78,12 +52,18 @@ def read(
     reader = _Reader(file, Builder("", snap=snap))
     if robot.tag != "robot":
         fix = _OTHER_FORMATS.get(robot.tag, "give a URDF file: its root element is <robot>")
-        reader.fail(robot, "document", f"the root element is <{_short(robot.tag)}> instead of <robot>", fix)
+        reader.fail(robot, "document", f"the root element is <{short(robot.tag)}> instead of <robot>", fix)
     reader.robot(robot, floating_base)
     if package_dirs:
         reader.note_missing_meshes(robot, [package_dirs] if isinstance(package_dirs, str) else package_dirs)
     reader.note_unread()
     return reader.builder
+
+
+@register("urdf", ".urdf", marks=(b"<robot",), has_floating_base=True)
+def _model(path: Path, options: ReadOptions) -> Model:
+    given = {"package_dirs": options.package_dirs, "snap": options.snap}
+    return read(path, floating_base=options.floating_base, **given).model()  # type: ignore[arg-type]
 
 
 class _JointHead(NamedTuple):
@@ -96,21 +76,8 @@ class _JointHead(NamedTuple):
     element: Element
 
 
-@dataclass
-class _Unread:
-    """Elements or attributes of one name that nobody reads: the first of them, and how many there are."""
-
-    where: str
-    owner: str
-    meant: str | None
-    count: int = 0
-
-
-@dataclass
-class _Reader:
-    file: str
-    builder: Builder
-    unread: dict[tuple[str, str, str], _Unread] = field(default_factory=dict)
+class _Reader(UrdfElements):
+    """The robot, its links and its joints."""
 
     # ---- the whole
 
@@ -147,25 +114,13 @@ class _Reader:
         self.find("note", robot, "robot", "it has no name", f"it is called {stem!r} after its file")
         return stem
 
-    def named(self, robot: Element, tag: str) -> dict[str, Element]:
-        """The links or joints by name."""
-        table: dict[str, Element] = {}
-        for e in robot.children:
-            if e.tag == tag:
-                name = self.name(e, "name", tag)
-                if name in table:
-                    problem = f"the name is used twice (first at {self.where(table[name])})"
-                    self.fail(e, f"{tag} {name!r}", problem, "rename one")
-                table[name] = e
-        return table
-
     def joint_head(self, name: str, e: Element, links: dict[str, Element]) -> _JointHead:
         owner = f"joint {name!r}"
         self.check_known(e, owner)
         kind = e.attributes.get("type", "")
         if kind not in _KINDS:
-            problem = f"its type is {_shown(kind)}" if "type" in e.attributes else "it has no type"
-            self.fail(e, owner, problem, _fix(kind, "give one of " + ", ".join(_KINDS)))
+            problem = f"its type is {shown(kind)}" if "type" in e.attributes else "it has no type"
+            self.fail(e, owner, problem, fix_for(kind, "give one of " + ", ".join(_KINDS)))
         ends = []
         for role in ("parent", "child"):
             end = self.child(e, role, owner)
@@ -173,8 +128,8 @@ class _Reader:
                 self.fail(e, owner, f"it has no <{role}>", f'add <{role} link="…"/>')
             link = self.name(end, "link", owner)
             if link not in links:
-                problem = f"its {role} link {_shown(link)} does not exist{near(link, links)}"
-                fix = f"correct the name or declare the link with <link name={_shown(link)}/>"
+                problem = f"its {role} link {shown(link)} does not exist{near(link, links)}"
+                fix = f"correct the name or declare the link with <link name={shown(link)}/>"
                 self.fail(end, owner, problem, fix)
             ends.append(link)
         return _JointHead(name, kind, ends[0], ends[1], e)
@@ -222,7 +177,7 @@ class _Reader:
         missing = [a for a in _PRODUCTS if a not in e.attributes]
         if missing:
             self.find("note", e, f"{owner} <inertia>", f"it has no {', '.join(missing)}", "they are taken as 0")
-        return [self.number(e, a, owner, default=0.0 if a in _PRODUCTS else None) for a in _READ["inertia"][1]]
+        return [self.number(e, a, owner, default=0.0 if a in _PRODUCTS else None) for a in READ["inertia"][1]]
 
     def find_massless(
         self, links: dict[str, Element], heavy: dict[str, bool], heads: list[_JointHead], free_root: str | None
@@ -288,7 +243,7 @@ class _Reader:
         return Planar((x, y, z)) if kind == "planar" else Revolute((x, y, z))
 
     def resistance(self, e: Element, kind: str, owner: str) -> tuple[float, float]:
-        """Damping and friction; URDF defines them for joints of one freedom."""
+        """Damping and friction; URDF defines them for joints of one degree of freedom."""
         dynamics = self.child(e, "dynamics", owner)
         if dynamics is None or kind == "fixed":
             return 0.0, 0.0
@@ -347,120 +302,6 @@ class _Reader:
             self.fail(mimic, f"{owner} <mimic>", problem, "name an existing joint or remove the <mimic>")
         return other, factor, offset
 
-    # ---- single elements and attributes
-
-    def placement(self, e: Element, owner: str) -> Transform:
-        """The <origin> of an element; the identity where there is none."""
-        origin = self.child(e, "origin", owner)
-        if origin is None:
-            return Transform()
-        if "quat_xyzw" in origin.attributes:
-            problem = "its rotation is given as quat_xyzw, which is not read"
-            self.fail(origin, f"{owner} <origin>", problem, "give the rotation as rpy")
-        xyz = self.numbers(origin, "xyz", 3, owner, default=(0.0, 0.0, 0.0))
-        rpy = self.numbers(origin, "rpy", 3, owner, default=(0.0, 0.0, 0.0))
-        return self.builder.pose(xyz, rpy, f"{owner} <origin>", self.where(origin))
-
-    def child(self, e: Element, tag: str, owner: str) -> Element | None:
-        """The element of that name inside another; the first, if there are several."""
-        found = [c for c in e.children if c.tag == tag]
-        if not found:
-            return None
-        if len(found) > 1:
-            problem = f"it has {len(found)} <{tag}> where one is meant"
-            self.find("warning", found[1], owner, problem, f"the first, at line {found[0].line}, is read; remove the rest")
-        self.check_known(found[0], f"{owner} <{tag}>")
-        return found[0]
-
-    def name(self, e: Element, attribute: str, owner: str) -> str:
-        element = owner if e.tag in ("robot", "link", "joint") else f"{owner} <{e.tag}>"
-        value = e.attributes.get(attribute)
-        if value is None or not value.strip():
-            problem = f"it has no {attribute}" if value is None else f"its {attribute} is empty"
-            self.fail(e, element, problem, f'give {attribute}="…"')
-        self.check_length(e, element, attribute, value)
-        if "${" in value or "$(" in value:
-            self.fail(e, element, f"its {attribute} is {_shown(value)}", _EXPAND)
-        return value
-
-    def number(
-        self, e: Element, attribute: str, owner: str, default: float | None = None, largest: float = LARGEST
-    ) -> float:
-        fallback = None if default is None else (default,)
-        return self.numbers(e, attribute, 1, owner, fallback, largest)[0]
-
-    def numbers(
-        self,
-        e: Element,
-        attribute: str,
-        count: int,
-        owner: str,
-        default: tuple[float, ...] | None = None,
-        largest: float = LARGEST,
-    ) -> tuple[float, ...]:
-        element = f"{owner} <{e.tag}>"
-        value = e.attributes.get(attribute)
-        example = "a plain number such as 0.5" if count == 1 else f"{count} plain numbers such as '0 0.5 -2e-3'"
-        if value is None:
-            if default is None:
-                self.fail(e, element, f"it has no {attribute}", f"give {attribute} as {example}")
-            return default
-        self.check_length(e, element, attribute, value)
-        words = value.split() if value.isascii() else [value]
-        wrong = next((w for w in words if not NUMBER.fullmatch(w)), None)
-        if wrong is not None:
-            which = "" if wrong == value else f", and {_shown(wrong)} in it is no number"
-            self.fail(e, element, f"{attribute} is {_shown(value)}{which}", _fix(value, f"give {example}"))
-        if len(words) != count:
-            problem = f"{attribute} is {_shown(value)}: {len(words)} numbers where {count} are needed"
-            self.fail(e, element, problem.replace(" 1 numbers", " 1 number"), f"give {example}")
-        result = tuple(float(w) for w in words)
-        if not all(math.isfinite(x) and abs(x) <= largest for x in result):
-            problem = f"{attribute} is {_shown(value)}, which is too large"
-            self.fail(e, element, problem, f"give {example}, in SI units")
-        return result
-
-    def check_length(self, e: Element, element: str, attribute: str, value: str) -> None:
-        if len(value) > _LONGEST:
-            problem = f"its {attribute} has {len(value):,} characters"
-            self.fail(e, element, problem, f"give at most {_LONGEST:,}")
-
-    # ---- what nobody reads
-
-    def check_known(self, e: Element, owner: str) -> None:
-        """Remembers the elements and attributes that nobody reads, so that a misspelt one is not lost in silence."""
-        tags, attributes = _READ[e.tag]
-        ignored = _ELSEWHERE.get(e.tag, set())
-        strange_tags = [c for c in e.children if c.tag not in tags and c.tag not in ignored]
-        strange_attributes = [a for a in e.attributes if a not in attributes and a not in ignored and ":" not in a]
-        if strange_tags:
-            # something there already is not what a stranger was meant to be, unless there may be many of it
-            meant = set(tags) - (set() if e.tag == "robot" else {c.tag for c in e.children})
-            for c in strange_tags:
-                if c.tag.startswith("xacro:"):
-                    self.fail(c, f"{owner} <{_short(c.tag)}>", "it is an instruction to xacro", _EXPAND)
-                self.count_unread((e.tag, "element", c.tag), c, owner, meant)
-        for a in strange_attributes:
-            if a != "xmlns":
-                self.count_unread((e.tag, "attribute", a), e, owner, set(attributes) - e.attributes.keys())
-
-    def count_unread(self, key: tuple[str, str, str], e: Element, owner: str, meant: set[str]) -> None:
-        if key not in self.unread and len(self.unread) < _MOST_UNREAD:
-            close = difflib.get_close_matches(key[2].lower(), meant, n=1, cutoff=0.6)
-            self.unread[key] = _Unread(self.where(e), owner, close[0] if close else None)
-        if key in self.unread:
-            self.unread[key].count += 1
-
-    def note_unread(self) -> None:
-        for (_, what, name), entry in self.unread.items():
-            times = f" ({entry.count} times in this file)" if entry.count > 1 else ""
-            problem = f"its {what} {_shown(name)} is not read{times}"
-            if entry.meant is None:
-                fix = "nothing to do, unless the dynamics should depend on it"
-                self.builder.find("note", entry.where, entry.owner, problem, fix)
-            else:
-                self.builder.find("warning", entry.where, entry.owner, problem, f"did you mean {entry.meant!r}?")
-
     def note_missing_meshes(self, robot: Element, package_dirs: Sequence[str]) -> None:
         seen, folder = set[str](), Path(self.file).parent
         shapes = (s for link in robot.children if link.tag == "link" for s in link.children)
@@ -469,19 +310,8 @@ class _Reader:
             name = mesh.attributes.get("filename", "")
             if name not in seen and places.locate(name, folder, package_dirs) is None:
                 fix = "the dynamics need no meshes; to see it, correct package_dirs or the name"
-                self.find("note", mesh, f"mesh {_shown(name)}", "it is not found in package_dirs", fix)
+                self.find("note", mesh, f"mesh {shown(name)}", "it is not found in package_dirs", fix)
             seen.add(name)
-
-    # ---- messages
-
-    def where(self, e: Element) -> str:
-        return f"{self.file}:{e.line}"
-
-    def fail(self, e: Element, element: str, problem: str, fix: str) -> NoReturn:
-        raise FileError(message(self.where(e), element, problem, fix))
-
-    def find(self, severity: str, e: Element, element: str, problem: str, fix: str) -> None:
-        self.builder.find(severity, self.where(e), element, problem, fix)
 
 
 def _depth_first(root: str | None, links: dict[str, Element], heads: list[_JointHead]) -> list[str]:
@@ -504,16 +334,3 @@ def _free_name(wanted: str, taken: Container[str]) -> str:
     while name in taken:
         name, k = f"{wanted}_{k}", k + 1
     return name
-
-
-def _fix(value: str, otherwise: str) -> str:
-    """What to do about a wrong value."""
-    return _EXPAND if "${" in value or "$(" in value else otherwise
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
-def _shown(text: str) -> str:
-    return repr(_short(text))

@@ -69,65 +69,74 @@ def load(source: str | os.PathLike[str], text: str | None = None, keep_text: boo
 def parse(data: bytes, file: str, encoding: str | None = None, *, keep_text: bool = False) -> Element:
     """The root element of a document; `encoding` overrides what the document says of itself."""
     refuse_if_larger(data, MAX_BYTES, file)
-    parser = expat.ParserCreate(encoding)
-    top = Element("", {}, 0, [])
-    open_elements = [top]
-    count = 0
+    return _Parser(file, encoding, keep_text).root(data)
 
-    def refuse(tag: str, problem: str, fix: str) -> FileError:
-        return FileError(message(f"{file}:{parser.CurrentLineNumber}", f"<{tag[:100]}>", problem, fix))
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if len(open_elements) > MAX_DEPTH:
+class _Parser:
+    """Handlers of expat that build the tree within the limits."""
+
+    def __init__(self, file: str, encoding: str | None, keep_text: bool) -> None:
+        self.file, self.keep_text = file, keep_text
+        self.expat = expat.ParserCreate(encoding)
+        self.open = [Element("", {}, 0, [])]  # the elements around the place that is read; the first is above the root
+        self.pieces: dict[int, list[str]] = {}
+        self.count = 0
+
+    def root(self, data: bytes) -> Element:
+        top, parser = self.open[0], self.expat
+        parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
+        if self.keep_text:
+            parser.CharacterDataHandler = self._characters
+        parser.StartDoctypeDeclHandler = self._doctype
+        try:
+            parser.Parse(data, True)
+        except expat.ExpatError as e:
+            raise self._not_xml(e) from None
+        except FileError:
+            raise
+        except (LookupError, ValueError) as e:  # what a codec says that is unknown, or of more than one byte
+            fix = "save the file as UTF-8 and declare that"
+            raise self._refusal("?xml", f"its encoding cannot be read: {e}", fix) from None
+        finally:  # the handlers hold the parser and the tree; without them, both go when the tree is done with
+            parser.StartElementHandler = parser.EndElementHandler = parser.StartDoctypeDeclHandler = None
+            parser.CharacterDataHandler = None
+        return top.children[0]
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if len(self.open) > MAX_DEPTH:
             problem = f"elements are nested more than {MAX_DEPTH} deep"
-            raise refuse(tag, problem, "give a model of ordinary shape")
-        if count > MAX_ELEMENTS:
-            raise refuse(tag, f"there are more than {MAX_ELEMENTS:,} elements", "split or simplify the model")
+            raise self._refusal(tag, problem, "give a model of ordinary shape")
+        if self.count > MAX_ELEMENTS:
+            raise self._refusal(tag, f"there are more than {MAX_ELEMENTS:,} elements", "split or simplify the model")
         if len(attributes) > MAX_ATTRIBUTES:
-            raise refuse(tag, f"it has {len(attributes):,} attributes", f"give at most {MAX_ATTRIBUTES:,}")
+            raise self._refusal(tag, f"it has {len(attributes):,} attributes", f"give at most {MAX_ATTRIBUTES:,}")
         for name, value in attributes.items():
             if len(value) > MAX_VALUE:
                 problem = f"its attribute {name[:100]!r} has {len(value):,} characters"
-                raise refuse(tag, problem, f"give at most {MAX_VALUE:,}")
-        element = Element(tag, attributes, parser.CurrentLineNumber, [])
-        open_elements[-1].children.append(element)
-        open_elements.append(element)
+                raise self._refusal(tag, problem, f"give at most {MAX_VALUE:,}")
+        element = Element(tag, attributes, self.expat.CurrentLineNumber, [])
+        self.open[-1].children.append(element)
+        self.open.append(element)
 
-    def end(tag: str) -> None:
-        element = open_elements.pop()
-        if keep_text:
-            element.text = "".join(pieces.pop(id(element), ())).strip()
+    def _end(self, tag: str) -> None:
+        element = self.open.pop()
+        if self.keep_text:
+            element.text = "".join(self.pieces.pop(id(element), ())).strip()
 
-    pieces: dict[int, list[str]] = {}
+    def _characters(self, piece: str) -> None:
+        if not piece.isspace() or id(self.open[-1]) in self.pieces:
+            self.pieces.setdefault(id(self.open[-1]), []).append(piece)
 
-    def characters(piece: str) -> None:
-        if not piece.isspace() or id(open_elements[-1]) in pieces:
-            pieces.setdefault(id(open_elements[-1]), []).append(piece)
-
-    def doctype(*_: Any) -> None:
+    def _doctype(self, *_: Any) -> None:
         fix = "remove the DOCTYPE; its entities, if any, have to be written out"
-        raise refuse("!DOCTYPE", "document types and entities are not read", fix)
+        raise self._refusal("!DOCTYPE", "document types and entities are not read", fix)
 
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    if keep_text:
-        parser.CharacterDataHandler = characters
-    parser.StartDoctypeDeclHandler = doctype
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as e:
-        problem = expat.ErrorString(e.code) or "broken"
-        inside = f"<{open_elements[-1].tag[:100]}>" if len(open_elements) > 1 else "document"
-        where = f"{file}:{e.lineno}"
-        text = f"not valid XML at column {e.offset + 1}: {problem}"
-        raise FileError(message(where, inside, text, _FIXES.get(problem, _NOT_XML))) from None
-    except FileError:
-        raise
-    except (LookupError, ValueError) as e:  # what a codec says that is unknown, or of more than one byte
-        raise refuse("?xml", f"its encoding cannot be read: {e}", "save the file as UTF-8 and declare that") from None
-    finally:  # the handlers hold the parser and the tree; without them, both go when the tree is done with
-        parser.StartElementHandler = parser.EndElementHandler = parser.StartDoctypeDeclHandler = None
-        parser.CharacterDataHandler = None
-    return top.children[0]
+    def _refusal(self, tag: str, problem: str, fix: str) -> FileError:
+        return FileError(message(f"{self.file}:{self.expat.CurrentLineNumber}", f"<{tag[:100]}>", problem, fix))
+
+    def _not_xml(self, error: expat.ExpatError) -> FileError:
+        problem = expat.ErrorString(error.code) or "broken"
+        inside = f"<{self.open[-1].tag[:100]}>" if len(self.open) > 1 else "document"
+        text = f"not valid XML at column {error.offset + 1}: {problem}"
+        return FileError(message(f"{self.file}:{error.lineno}", inside, text, _FIXES.get(problem, _NOT_XML)))

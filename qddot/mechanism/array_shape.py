@@ -6,7 +6,7 @@ from math import prod
 
 from qddot.mechanism.model import Model
 
-# "q": coordinates; "v": freedoms; "links": moving links; "forces": six numbers a link; "inertias": ten
+# "q": coordinates; "v": degrees of freedom; "links": moving links; "forces": six numbers a link; "inertias": ten
 _NAMES = ("q", "v", "links", "forces", "inertias")
 
 

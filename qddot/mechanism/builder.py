@@ -7,21 +7,28 @@ what is merely doubtful is collected as findings.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
+from typing import Any, Unpack
 
 from qddot.errors import Finding, ModelError, message, near
-from qddot.joints import Fixed, Free, Joint
+from qddot.joints import Joint
 from qddot.mechanism.couplings import Declared, Place
-from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.mechanism.declared_joint import DeclaredJoint, JointOptions, declared_joint, ground, refuse_unknown
+from qddot.mechanism.declared_tree import (
+    DECLARE,
+    WORLD,
+    Carrier,
+    DeclaredLink,
+    carriers,
+    joints_above,
+    mimics,
+    parents_first,
+)
+from qddot.mechanism.model import Constraint, Frame, Loop, Model
 from qddot.mechanism.validation import (
     check_inertia,
-    check_springs,
     constant,
     inertia_matrix,
     numbers,
@@ -30,37 +37,13 @@ from qddot.mechanism.validation import (
     tolerance,
     unit_axes,
 )
-from qddot.spatial import Inertia, Transform, inertia_from, inertia_seen, zero_inertia
+from qddot.spatial import Transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY
 
-WORLD = "world"
-_LONGEST_NAME = 4000  # characters; readers take at most 1,000 and make names of two or three others
+__all__ = ["WORLD", "Builder"]
 
-
-@dataclass
-class _Link:
-    name: str
-    inertia: Inertia
-    where: str
-
-
-@dataclass
-class _Joint:
-    name: str
-    joint: Joint
-    parent: str
-    child: str
-    placement: Transform
-    where: str
-    armature: Vector
-    damping: Vector
-    friction: Vector
-    stiffness: Vector
-    spring_reference: Vector
-    limits: Limits
-    actuated: bool
-    mimic: tuple[str, float, float] | None
+MAX_NAME_CHARS = 4000  # readers take at most 1,000 and make names of two or three others
 
 
 @dataclass
@@ -78,8 +61,8 @@ class Builder:
     snap: float = 0.0
     loop_tolerance: float | None = None
     findings: list[Finding] = field(default_factory=list)
-    _links: dict[str, _Link] = field(default_factory=dict)
-    _joints: dict[str, _Joint] = field(default_factory=dict)
+    _links: dict[str, DeclaredLink] = field(default_factory=dict)
+    _joints: dict[str, DeclaredJoint] = field(default_factory=dict)
     _frames: list[tuple[str, str, Transform, str]] = field(default_factory=list)
     _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
     _couplings: dict[str, Declared] = field(default_factory=dict)
@@ -109,7 +92,7 @@ class Builder:
             raise ModelError(message(where, element, f"mass is {m:g}", "give a mass of zero or more"))
         check_inertia(I_c, m, element, where, self.find)
         R = IDENTITY if inertia_axes is None else inertia_axes.R
-        self._links[name] = _Link(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
+        self._links[name] = DeclaredLink(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
         return self
 
     def joint(
@@ -119,72 +102,17 @@ class Builder:
         child: str,
         joint: Joint,
         placement: Transform | None = None,
-        *,
-        armature: Any = 0.0,
-        damping: Any = 0.0,
-        friction: Any = 0.0,
-        stiffness: Any = 0.0,
-        spring_reference: Any = None,
-        lower: Any = -math.inf,
-        upper: Any = math.inf,
-        velocity_limit: Any = math.inf,
-        effort_limit: Any = math.inf,
-        actuated: bool | None = None,
-        mimic: tuple[str, float, float] | None = None,
-        where: str = "",
+        **options: Unpack[JointOptions],
     ) -> Builder:
         """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
 
-        Numbers given for a joint of several freedoms may be one for all or one a freedom. `mimic=(other, k, o)` makes
-        the joint follow another: q = k · q_other + o.
+        The options are those of `JointOptions`: armature, damping, friction, stiffness, spring_reference, lower, upper,
+        velocity_limit, effort_limit, actuated, mimic, where. Numbers given for a joint of several degrees of freedom may
+        be one for all or one for each. `mimic=(other, k, o)` makes the joint follow another: q = k · q_other + o.
         """
-        element = f"joint {name!r}"
-        self._new_name(self._joints, name, element, where)
-        joint = unit_axes(joint, element, where, self.find)
-        nv = joint.nv
-
-        def each(value: Any, what: str, *, least: float = 0.0, finite: bool = True) -> Vector:
-            if isinstance(value, float | int):
-                array = (float(value),) * nv
-            else:
-                array = tuple(np.asarray(value, dtype=float).reshape(-1).tolist())
-            if len(array) != nv:
-                problem = f"{what} has {len(array)} numbers for a joint of {nv} freedoms"
-                raise ModelError(message(where, element, problem, f"give one number or {nv}"))
-            if not all(x >= least and (math.isfinite(x) or not finite) for x in array):
-                what_is_right = "finite numbers" if least == -math.inf else "finite numbers of zero or more"
-                raise ModelError(message(where, element, f"{what} is {list(array)}", f"give {what_is_right}"))
-            return Vector(array)
-
-        limits = Limits(
-            each(lower, "lower limit", least=-math.inf, finite=False),
-            each(upper, "upper limit", least=-math.inf, finite=False),
-            each(velocity_limit, "velocity limit", finite=False),
-            each(effort_limit, "effort limit", finite=False),
-        )
-        for low, high in zip(limits.lower, limits.upper, strict=True):
-            if low > high:
-                problem = f"lower limit {low:g} is above upper limit {high:g}"
-                raise ModelError(message(where, element, problem, "swap or correct them"))
-        reference = joint.neutral() if spring_reference is None else spring_reference
-        springs = each(stiffness, "stiffness")
-        check_springs(joint, springs, element, where)
-        self._joints[name] = _Joint(
-            name=name,
-            joint=joint,
-            parent=parent,
-            child=child,
-            placement=rigid(placement, element, where, self.find),
-            where=where,
-            armature=each(armature, "armature"),
-            damping=each(damping, "damping"),
-            friction=each(friction, "friction"),
-            stiffness=springs,
-            spring_reference=Vector(numbers(reference, joint.nq, "spring reference", where, element)),
-            limits=limits,
-            actuated=(nv > 0 and not isinstance(joint, Free)) if actuated is None else bool(actuated),
-            mimic=None if mimic is None else (mimic[0], *numbers(mimic[1:], 2, "mimic", where, element)),  # type: ignore[arg-type]
-        )
+        refuse_unknown(options)
+        self._new_name(self._joints, name, f"joint {name!r}", options.get("where", ""))
+        self._joints[name] = declared_joint(name, (parent, child), joint, placement, options, self.find)
         return self
 
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
@@ -222,7 +150,7 @@ class Builder:
         reference: float = 0.0,
         where: str = "",
     ) -> Builder:
-        """Joints of one freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
+        """Joints of one degree of freedom with Σ k q = p(x), x = Σ k q of others less a reference: a constraint of one row.
 
         `joints` and `of` give the factors k by the joints' names; `polynomial` is p, the constant first.
         """
@@ -235,7 +163,7 @@ class Builder:
         return self
 
     def angle(self, value: float, element: str, where: str = "") -> float:
-        """An angle as the model will have it: snapped to a multiple of π/2 where that was asked for."""
+        """An angle as the model will have it: snapped to a multiple of π/2 with `snap`."""
         right = round(value / (math.pi / 2)) * (math.pi / 2)
         miss = abs(value - right)
         if not 0.0 < miss <= self.snap:
@@ -258,15 +186,15 @@ class Builder:
         """Checks the whole and freezes it."""
         if self.name:
             _check_name(self.name, "robot", "")
-        above = self._above()
-        order = self._order(above)
-        carrier = self._carriers(above, order)
+        above = joints_above(self._links, self._joints)
+        order = parents_first(self._links, above)
+        carrier = carriers(above, order)
         moving = [name for name in order if above[name].joint.nv > 0]
         index = {WORLD: 0} | {name: i for i, name in enumerate(moving, 1)}
         inertia = [zero_inertia()] * len(index)
         for name in order:
             holder, T = carrier[name]
-            inertia[index[holder]] = inertia[index[holder]] + inertia_seen(T, self._links[name].inertia)
+            inertia[index[holder]] = inertia[index[holder]] + transform_inertia(T, self._links[name].inertia)
         rows = [above[name] for name in moving]
         placements = [constant(carrier[j.parent][1] @ j.placement) for j in rows]
         for j, T in zip(rows, placements, strict=True):
@@ -274,13 +202,13 @@ class Builder:
             if not all(map(math.isfinite, (I.m, *I.h, *I.I[0], *I.I[1], *I.I[2], *T.p))):
                 problem = f"the inertia or the place of link {j.child!r} is beyond the largest number"
                 raise ModelError(message(j.where, f"joint {j.name!r}", problem, "give masses and lengths in SI units"))
-        ground = _ground()
+        world = ground()
         model = Model(
             name=self.name,
             link_names=(WORLD, *moving),
             joint_names=("", *(j.name for j in rows)),
             parent=(-1, *(index[carrier[j.parent][0]] for j in rows)),
-            joint=(ground.joint, *(j.joint for j in rows)),
+            joint=(world.joint, *(j.joint for j in rows)),
             placement=(Transform(), *placements),
             inertia=tuple(inertia),
             armature=(Vector(), *(j.armature for j in rows)),
@@ -288,9 +216,9 @@ class Builder:
             friction=(Vector(), *(j.friction for j in rows)),
             stiffness=(Vector(), *(j.stiffness for j in rows)),
             spring_reference=(Vector(), *(j.spring_reference for j in rows)),
-            limits=(ground.limits, *(j.limits for j in rows)),
+            limits=(world.limits, *(j.limits for j in rows)),
             actuated=(False, *(j.actuated for j in rows)),
-            mimic=(None, *self._mimics(rows, index)),
+            mimic=(None, *mimics(rows, self._joints, index)),
             frames=self._frozen_frames(carrier, index),
             loops=self._frozen_loops(carrier, index),
             gravity=numbers(self.gravity, 3, "gravity"),  # type: ignore[arg-type]
@@ -300,111 +228,17 @@ class Builder:
         )
         return replace(model, constraints=self._frozen_couplings(model)) if self._couplings else model
 
-    # ---- the tree
-
-    def _above(self) -> dict[str, _Joint]:
-        """The joint that carries each link."""
-        above: dict[str, _Joint] = {}
-        for j in self._joints.values():
-            element = f"joint {j.name!r}"
-            for role, name in (("parent", j.parent), ("child", j.child)):
-                if name not in self._links and not (name == WORLD and role == "parent"):
-                    raise ModelError(message(j.where, element, f"its {role} link {name!r} {self._missing(name)}", _DECLARE))
-            if j.child in above:
-                problem = f"link {j.child!r} is already the child of joint {above[j.child].name!r}"
-                fix = "a link moves by one joint; close loops with a loop, not with a second parent"
-                raise ModelError(message(j.where, element, problem, fix))
-            above[j.child] = j
-        for link in self._links.values():
-            if link.name not in above:
-                fix = f"add a joint that carries it, from {WORLD!r} if it is a root"
-                raise ModelError(message(link.where, f"link {link.name!r}", "no joint carries it", fix))
-        return above
-
-    def _missing(self, name: str) -> str:
-        return "does not exist" + near(name, self._links)
-
-    def _order(self, above: dict[str, _Joint]) -> list[str]:
-        """Parents before children, otherwise as declared."""
-        rank = {name: k for k, name in enumerate(self._links)}
-        children: dict[str, list[str]] = {}
-        for name, j in above.items():
-            children.setdefault(j.parent, []).append(name)
-        heap = [(rank[c], c) for c in children.get(WORLD, [])]
-        heapq.heapify(heap)
-        order: list[str] = []
-        while heap:
-            _, name = heapq.heappop(heap)
-            order.append(name)
-            for c in children.get(name, []):
-                heapq.heappush(heap, (rank[c], c))
-        if len(order) < len(self._links):
-            done = set(order)
-            stuck = next(name for name in self._links if name not in done)
-            trail = {stuck: None}
-            while (up := above[stuck].parent) not in trail:
-                trail[up] = None
-                stuck = up
-            ring = list(trail)[list(trail).index(up) :]
-            j = above[ring[0]]
-            shown = [*ring, ring[0]] if len(ring) < 8 else [*ring[:6], "…", ring[0]]
-            problem = "its links form a cycle: " + " <- ".join(shown)
-            raise ModelError(message(j.where, f"joint {j.name!r}", problem, "cut one of the joints and close it as a loop"))
-        return order
-
-    def _carriers(self, above: dict[str, _Joint], order: list[str]) -> dict[str, tuple[str, Transform]]:
-        """For each link the moving link (or the world) that it is fixed to, and its place there."""
-        carrier = {WORLD: (WORLD, Transform())}
-        for name in order:
-            j = above[name]
-            holder, T = carrier[j.parent]
-            fixed = j.joint.nv == 0
-            carrier[name] = (holder, constant(T @ j.placement)) if fixed else (name, Transform())
-        return carrier
-
-    def _mimics(self, rows: list[_Joint], index: dict[str, int]) -> list[Mimic | None]:
-        done: dict[str, Mimic] = {}
-        for j in rows:
-            trail: dict[str, _Joint] = {}
-            at = j
-            while at.mimic is not None and at.name not in done:
-                trail[at.name] = at
-                at = self._followed(at)
-                if at.name in trail:
-                    names = [*trail, at.name]
-                    problem = "it mimics itself: " + " -> ".join(names if len(names) < 8 else [*names[:6], "…", at.name])
-                    fix = "let one joint of the ring be independent"
-                    raise ModelError(message(j.where, f"joint {j.name!r}", problem, fix))
-            end = done.get(at.name, Mimic(index[at.child], 1.0, 0.0))
-            for follower in reversed(trail.values()):
-                _, k, o = follower.mimic  # type: ignore[misc]
-                end = Mimic(end.link, k * end.factor, k * end.offset + o)
-                numbers(end[1:], 2, "the product of mimic factors", follower.where, f"joint {follower.name!r}")
-                done[follower.name] = end
-        return [done.get(j.name) for j in rows]
-
-    def _followed(self, j: _Joint) -> _Joint:
-        """The joint that j names in its mimic."""
-        other = j.mimic[0] if j.mimic else ""
-        element = f"joint {j.name!r}"
-        if other not in self._joints:
-            problem = f"it mimics {other!r}, which is no joint{near(other, self._joints)}"
-            raise ModelError(message(j.where, element, problem, "name an existing joint"))
-        followed = self._joints[other]
-        if any(x.joint.nv != 1 or x.joint.nq != 1 for x in (j, followed)):
-            problem = f"it mimics {other!r}, and one of the two has not just one freedom"
-            raise ModelError(message(j.where, element, problem, "mimic works between joints of one freedom"))
-        return followed
+    # ---- parts of the model
 
     def _resolve(
-        self, name: str, carrier: dict[str, tuple[str, Transform]], index: dict[str, int], element: str, where: str
+        self, name: str, carrier: dict[str, Carrier], index: dict[str, int], element: str, where: str
     ) -> tuple[int, Transform]:
         if name not in carrier:
-            raise ModelError(message(where, element, f"link {name!r} {self._missing(name)}", _DECLARE))
+            raise ModelError(message(where, element, f"link {name!r} does not exist{near(name, self._links)}", DECLARE))
         holder, T = carrier[name]
         return index[holder], T
 
-    def _frozen_frames(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Frame, ...]:
+    def _frozen_frames(self, carrier: dict[str, Carrier], index: dict[str, int]) -> tuple[Frame, ...]:
         merged = [Frame(n, index[h], T) for n, (h, T) in carrier.items() if n != h]
         taken = {WORLD, *self._links}
         for name, link, placement, where in self._frames:
@@ -416,7 +250,7 @@ class Builder:
             merged.append(Frame(name, i, constant(T @ placement)))
         return tuple(merged)
 
-    def _frozen_loops(self, carrier: dict[str, tuple[str, Transform]], index: dict[str, int]) -> tuple[Loop, ...]:
+    def _frozen_loops(self, carrier: dict[str, Carrier], index: dict[str, int]) -> tuple[Loop, ...]:
         loops = []
         for name, joint, link_a, T_a, link_b, T_b, where in self._loops:
             element = f"loop {name!r}"
@@ -453,23 +287,15 @@ class Builder:
             raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
 
 
-_DECLARE = "declare the link or correct the name"
-
-
 def _check_name(name: Any, element: str, where: str) -> None:
     if not isinstance(name, str) or not name:
-        raise ModelError(message(where, element[:_LONGEST_NAME], "it has no name", "give it a name"))
-    if len(name) > _LONGEST_NAME:
+        raise ModelError(message(where, element[:MAX_NAME_CHARS], "it has no name", "give it a name"))
+    if len(name) > MAX_NAME_CHARS:
         shown = f"{element[:60]}…"
-        raise ModelError(message(where, shown, f"its name has {len(name):,} characters", f"give at most {_LONGEST_NAME:,}"))
+        raise ModelError(
+            message(where, shown, f"its name has {len(name):,} characters", f"give at most {MAX_NAME_CHARS:,}")
+        )
     try:
         name.encode()
     except UnicodeEncodeError:
         raise ModelError(message(where, element, "its name has half a surrogate pair", "give it a name of text")) from None
-
-
-def _ground() -> _Joint:
-    """The world's own row in the tables."""
-    none = Vector()
-    limits = Limits((), (), (), ())
-    return _Joint("", Fixed(), "", "", Transform(), "", none, none, none, none, none, limits, False, None)

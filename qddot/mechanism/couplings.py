@@ -65,8 +65,8 @@ class Declared(NamedTuple):
             raise ModelError(message(self.where, element, "it has no joints or no polynomial", "give at least one number"))
         for joint in (*self.joints, *self.of):
             if joint not in places:
-                problem = f"{joint!r} is no joint of one freedom{near(joint, places)}"
-                raise ModelError(message(self.where, element, problem, "name joints of one freedom"))
+                problem = f"{joint!r} is no joint of one degree of freedom{near(joint, places)}"
+                raise ModelError(message(self.where, element, problem, "name joints of one degree of freedom"))
         (left, constant), (right, shift) = _combined(self.joints, places), _combined(self.of, places)
         return Coupling(left, right, self.reference - shift, (self.polynomial[0] - constant, *self.polynomial[1:]))
 

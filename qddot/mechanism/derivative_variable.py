@@ -1,8 +1,8 @@
-"""What a derivative is taken by, as a user writes it: `by=("q", "joint3")`, `by=("gravity", (0, 0, 1))`.
+"""What a derivative is taken with respect to, as a user writes it: `by=("q", "joint3")`, `by=("gravity", (0, 0, 1))`.
 
 | by                              | the scalar p                                                                    |
 |---------------------------------|---------------------------------------------------------------------------------|
-| ("q", freedom), "v", "a", "tau" | one freedom: a joint of one freedom by name, (joint, k), or an index into v      |
+| ("q", k), "v", "a", "tau"       | one degree of freedom: a joint with one by name, (joint, k), or an index into v |
 | ("inertia", link, ten numbers)  | how much of this inertia (docs/parameters.md) the link has besides its own      |
 | ("placement", link, twist)      | how far the frame of the link's joint is moved along the twist, in its own frame |
 | ("gravity", direction)          | how much of this acceleration there is besides                                  |
@@ -24,7 +24,7 @@ _FREEDOM = ("q", "v", "a", "tau")
 _NUMBERS = {"inertia": 10, "placement": 6, "gravity": 3}
 
 
-def exact(model: Model, by: Any) -> By:
+def resolve(model: Model, by: Any) -> By:
     """The same with places for names and plain numbers, so that it can be compared and kept."""
     parts = tuple(by) if isinstance(by, tuple | list) else (by,)
     kinds = (*_FREEDOM, *_NUMBERS, "f_ext")
@@ -34,12 +34,12 @@ def exact(model: Model, by: Any) -> By:
     wanted = 1 if kind in (*_FREEDOM, "gravity") else 2
     if len(rest) != wanted:
         rest_of = {"gravity": "a direction", "f_ext": "a link and one of its force's six components"}
-        what = rest_of.get(kind, "a freedom" if kind in _FREEDOM else "a link and numbers")
+        what = rest_of.get(kind, "a degree of freedom" if kind in _FREEDOM else "a link and numbers")
         raise InputError(f"by={by!r} must be {kind!r} and {what}")
     if kind in _FREEDOM:
         chosen = model.freedoms([rest[0]])
         if len(chosen) != 1:
-            raise InputError(f"by={by!r} names {len(chosen)} freedoms; take one of them, as ({rest[0]!r}, k)")
+            raise InputError(f"by={by!r} names {len(chosen)} degrees of freedom; take one of them, as ({rest[0]!r}, k)")
         return kind, chosen[0]
     if kind == "f_ext":
         return kind, _link(model, rest[0]), _component(by, rest[1])

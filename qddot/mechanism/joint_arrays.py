@@ -54,7 +54,7 @@ class Velocities:
 
 
 class JointVector:
-    """A vector over the freedoms, written joint by joint: what shares a coordinate is added."""
+    """A vector over the degrees of freedom, written joint by joint: what shares a coordinate is added."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
         self._slots, self._symbol = slots, symbol
@@ -71,9 +71,10 @@ class JointVector:
 
 
 class JointMatrix:
-    """A matrix with a row for each freedom, written block by block (rows of joint i, columns of joint j) or by columns.
+    """A matrix with a row for each degree of freedom, written block by block (rows of joint i, columns of joint j)
+    or by columns.
 
-    A link has as many columns as its joint has freedoms, or as many as are asked for.
+    A link has as many columns as its joint has degrees of freedom, or `a_link`.
     """
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str, a_link: int | None = None) -> None:
@@ -90,7 +91,7 @@ class JointMatrix:
         return JointLine(self, i, k, False)
 
     def row(self, i: int, k: int) -> JointLine:
-        """The row of freedom k of joint i, the same way."""
+        """The row of degree of freedom k of joint i, the same way."""
         return JointLine(self, i, k, True)
 
     def _add(self, j: int, i: int, k: int, values: Vector, turned: bool) -> None:
@@ -110,7 +111,7 @@ class JointMatrix:
 
 
 class JointLine:
-    """A column or a row of a matrix over the freedoms: what shares a coordinate is added."""
+    """A column or a row of a matrix over the degrees of freedom: what shares a coordinate is added."""
 
     def __init__(self, matrix: JointMatrix, i: int, k: int, turned: bool) -> None:
         self._matrix, self._i, self._k, self._turned = matrix, i, k, turned
@@ -120,7 +121,7 @@ class JointLine:
 
 
 class JointColumns:
-    """Six rows by the freedoms: Jacobians and momentum matrices, written joint by joint."""
+    """Six rows by the degrees of freedom: Jacobians and momentum matrices, written joint by joint."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
         self._slots, self._symbol = slots, symbol

@@ -1,50 +1,49 @@
-"""Kinds of links: those whose code is the same but for numbers."""
+"""Classes of links whose code is the same but for numbers: equal joint types and sparsity patterns (0, ±1)."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.joints import Joint, Own, Planar
+from qddot.joints import Joint
 from qddot.mechanism.model import Model
 from qddot.spatial import Product, Transform
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Rotation
 
 
-class Kind(NamedTuple):
-    """Links of one kind: whether they carry nothing, and whether each is the last of its parent's children."""
+class LinkClass(NamedTuple):
+    """Links of one class: whether they are leaves, and whether each is the last of its parent's children."""
 
     links: list[int]
     is_leaf: bool
     is_last: bool
 
 
-def kinds_of(model: Model, rows: Sequence[int], told_apart: Callable[[int], Any]) -> list[Kind]:
-    """The kinds of the links in `rows`, each with its links in order; those that are told apart are not of one kind."""
+def classify_links(model: Model, rows: Sequence[int], class_key: Callable[[int], Any]) -> list[LinkClass]:
+    """The classes of the links in `rows`, each with its links in order; links of one class have the same `class_key`."""
     last = {model.parent[i]: i for i in rows}  # a loop inward meets it first
-    kinds: dict[Any, Kind] = {}
+    kinds: dict[Any, LinkClass] = {}
     for i in rows:
-        shape = mapped(row_of(model, i), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
+        shape = map_numbers(row_of(model, i), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
         place = i not in last, last[model.parent[i]] == i
-        kinds.setdefault((shape, place, told_apart(i)), Kind([], *place)).links.append(i)
+        kinds.setdefault((shape, place, class_key(i)), LinkClass([], *place)).links.append(i)
     return list(kinds.values())
 
 
-def together(model: Model, *fields: str) -> list[tuple[list[int], tuple[Any, ...]]]:
+def group_links(model: Model, *fields: str) -> list[tuple[list[int], tuple[Any, ...]]]:
     """Links that are alike in these fields, and their fields with arrays over those links in the place of numbers."""
     rows: dict[Any, list[int]] = {}
     for i, _ in model.outward():
-        shape = mapped(row_of(model, i, fields), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
+        shape = map_numbers(row_of(model, i, fields), lambda x: x if x in (0.0, 1.0, -1.0) else None, _described)
         rows.setdefault(shape, []).append(i)
     out = []
     for links in rows.values():
         numbers: list[list[float]] = [[] for _ in links]
         for i, own in zip(links, numbers, strict=True):
-            mapped(row_of(model, i, fields), own.append, lambda *_: None)
-        out.append((links, mapped(row_of(model, links[0], fields), _Columns(numbers), rebuilt)))
+            map_numbers(row_of(model, i, fields), own.append, lambda *_: None)
+        out.append((links, map_numbers(row_of(model, links[0], fields), _Columns(numbers), rebuild)))
     return out
 
 
@@ -67,17 +66,14 @@ def row_of(model: Model, i: int, fields: Sequence[str] = FIELDS) -> tuple[Any, .
     return tuple(table[i] if (table := getattr(model, name)) else () for name in fields)
 
 
-def mapped(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:
+def map_numbers(value: Any, number: Callable[[float], Any], other: Callable[[Any, Any], Any]) -> Any:
     """A row with its numbers replaced."""
-    if isinstance(value, Own):  # it has no numbers of its own, and functions are alike if their operations are
-        return other(value, {"function": value.recorded.digest})
     if isinstance(value, Joint):
-        parts = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
-        return other(value, {k: _map_parameter(value, x, number) for k, x in parts.items()})
+        return other(value, {k: _map_parameter(value, x, number) for k, x in value.parameters().items()})
     if isinstance(value, Transform):
         return other(value, [_map_part(part, number) for part in value.parts])
     if isinstance(value, tuple):
-        return other(value, [mapped(x, number, other) for x in value])
+        return other(value, [map_numbers(x, number, other) for x in value])
     return number(float(value))
 
 
@@ -85,7 +81,7 @@ def _map_parameter(joint: Joint, x: Any, number: Callable[[float], Any]) -> Any:
     """A joint's parameter. An axis along a coordinate axis, or one that a plane is made of, decides which code runs."""
     if isinstance(x, float):
         return number(x)
-    if isinstance(x, tuple) and not isinstance(joint, Planar) and not {1.0, -1.0} & set(x):
+    if isinstance(x, tuple) and not joint.axis_selects_code and not {1.0, -1.0} & set(x):
         return tuple(number(k) for k in x)
     return x
 
@@ -105,11 +101,9 @@ def _described(value: Any, parts: Any) -> Any:
     return (type(value).__name__, fields)
 
 
-def rebuilt(value: Any, parts: Any) -> Any:
-    if isinstance(value, Own):
-        return value
+def rebuild(value: Any, parts: Any) -> Any:
     if isinstance(value, Joint):
-        return dataclasses.replace(value, **parts)  # type: ignore[type-var]
+        return value.with_parameters(parts)
     if isinstance(value, Transform):
         return Product(*(_part(*part) for part in parts))
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -6,9 +6,6 @@ content, compared, pickled and shared between threads.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import Finding, InputError, unknown
-from qddot.joints import Joint, Own
+from qddot.joints import Joint
+from qddot.mechanism import identity
 from qddot.mechanism.couplings import Coupling
 from qddot.mechanism.joint_arrays import (
     Coordinates,
@@ -54,7 +52,7 @@ class Mimic(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds on one joint, a number a freedom; infinite where the file gives none."""
+    """Bounds on one joint, a number a degree of freedom; infinite where the file gives none."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -210,12 +208,12 @@ class Model:
             yield i
             i = self.parent[i]
 
-    def carriers(self, i: int) -> Iterator[tuple[int, int]]:
+    def path_to_base(self, i: int) -> Iterator[tuple[int, int]]:
         """(j, p) over link i and the links that carry it, with their parents, from i to the base."""
         return ((j, self.parent[j]) for j in self.ancestors(i))
 
     def columns(self, a_link: int | None = None) -> Iterator[tuple[int, int, int]]:
-        """(i, p, k) over the freedoms k of all joints i, or over so many columns a link, from the leaves to the base."""
+        """(i, p, k) over the degrees of freedom k of all joints i, or over `a_link` columns a link, leaves first."""
         return ((i, p, k) for i, p in self.inward() for k in range(self.joint[i].nv if a_link is None else a_link))
 
     @property
@@ -225,10 +223,10 @@ class Model:
 
     # ---- what algorithms read and write
 
-    def is_loose(self, i: int) -> bool:
-        """Whether joint i has all six freedoms and no rotor: then only its own force passes through it, and nothing of
-        the inertia behind it, which the general formula would find by subtracting equal numbers (errata, section 7).
-        A rotor that is not known yet counts as one.
+    def is_free_without_rotor(self, i: int) -> bool:
+        """Whether joint i has all six degrees of freedom and no rotor: then only its own force passes through it, and
+        nothing of the inertia behind it, which the general formula would find by subtracting equal numbers (errata,
+        section 7). A rotor that is not known yet counts as one.
         """
         return self.joint[i].nv == 6 and all(isinstance(x, float) and x == 0.0 for x in self.armature[i])
 
@@ -244,7 +242,7 @@ class Model:
 
     @property
     def floors(self) -> list[Any]:
-        """The same for each freedom."""
+        """The same for each degree of freedom."""
         return [x for i, _ in self.outward() if self.mimic[i] is None for x in self.floor(i)]
 
     def coordinates(self, q: Any) -> Coordinates:
@@ -257,15 +255,15 @@ class Model:
         return JointVector(self.slots, self.nv, symbol)
 
     def joint_matrix(self, symbol: str, a_link: int | None = None) -> JointMatrix:
-        """Rows are freedoms; columns too, or so many a link."""
+        """Rows are degrees of freedom; columns too, or so many a link."""
         return JointMatrix(self.slots, self.nv, symbol, a_link)
 
     def joint_columns(self, symbol: str) -> JointColumns:
         return JointColumns(self.slots, self.nv, symbol)
 
     def by_columns(self, function: Callable[[NDArray[Any]], NDArray[Any]], a_link: int | None = None) -> NDArray[Any]:
-        """The matrix, or matrices, of a linear function of a vector over the freedoms, or of so many numbers a link: its
-        columns by unit vectors.
+        """The matrix, or matrices, of a linear function of a vector over the degrees of freedom, or of `a_link` numbers a
+        link: its columns by unit vectors.
         """
         columns = [function(unit) for unit in np.eye(self.nv if a_link is None else a_link * self.n_links)]
         return np.stack(np.broadcast_arrays(*columns), axis=-1) if columns else np.zeros((0, 0))
@@ -342,14 +340,14 @@ class Model:
         return {name: i for i, name in enumerate(self.joint_names) if i > 0}
 
     def freedoms(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
-        """The places in v of joints by name, of single freedoms of them as (joint, k), and of indices into v."""
+        """The places in v of joints by name, of one of their degrees of freedom as (joint, k), and of indices into v."""
         found: set[int] = set()
         for x in (chosen,) if isinstance(chosen, str) else chosen:
             name, k = (x, None) if isinstance(x, str) else x if isinstance(x, tuple) else (None, x)
             places = range(self.nv) if name is None else self._own_freedoms(name)
             if k is not None and not (isinstance(k, int | np.integer) and 0 <= k < len(places)):
                 owner = f"robot {self.name!r}" if name is None else f"joint {name!r}"
-                raise InputError(f"{owner} has no freedom {k!r}: it has {len(places)}, counted from 0")
+                raise InputError(f"{owner} has no degree of freedom {k!r}: it has {len(places)}, counted from 0")
             found.update(places if k is None else [places[k]])
         return tuple(sorted(found))
 
@@ -358,7 +356,8 @@ class Model:
         mimic, slot = self.mimic[i], self.slots[i]
         if mimic is not None:
             master = self.joint_names[mimic.link]
-            raise InputError(f"joint {joint!r} has no freedom of its own: it follows {master!r}; choose {master!r}")
+            fix = f"it follows {master!r}; choose {master!r}"
+            raise InputError(f"joint {joint!r} has no degree of freedom of its own: {fix}")
         return range(slot.v.start, slot.v.stop)
 
     # ---- variants
@@ -372,76 +371,15 @@ class Model:
 
     def describe(self) -> dict[str, Any]:
         """The model as plain lists, numbers and names: what its file holds and what its hash is taken of."""
-        links = [
-            {
-                "name": self.link_names[i],
-                "parent": self.parent[i],
-                "joint": {"name": self.joint_names[i], **describe_joint(self.joint[i])},
-                "placement": describe_transform(self.placement[i]),
-                "mass": self.inertia[i].m,
-                "first_moment": list(self.inertia[i].h),
-                "second_moment": [list(row) for row in self.inertia[i].I],
-                "armature": list(self.armature[i]),
-                "damping": list(self.damping[i]),
-                "friction": list(self.friction[i]),
-                "stiffness": list(self.stiffness[i]),
-                "spring_reference": list(self.spring_reference[i]),
-                "limits": {k: [_number(x) for x in v] for k, v in self.limits[i]._asdict().items()},
-                "actuated": self.actuated[i],
-                "mimic": None if (m := self.mimic[i]) is None else m._asdict(),
-            }
-            for i in range(len(self.parent))
-        ]
-        frames = [{"name": f.name, "link": f.link, "placement": describe_transform(f.placement)} for f in self.frames]
-        loops = [
-            {
-                "name": loop.name,
-                "joint": describe_joint(loop.joint),
-                "link_a": loop.link_a,
-                "placement_a": describe_transform(loop.placement_a),
-                "link_b": loop.link_b,
-                "placement_b": describe_transform(loop.placement_b),
-            }
-            for loop in self.loops
-        ]
-        own = [{"name": c.name, "rows": c.rows, **c.describe()} for c in self.constraints]
-        return {
-            **({"constraints": own} if own else {}),
-            "name": self.name,
-            "gravity": list(self.gravity),
-            "friction_velocity": self.friction_velocity,
-            **({} if self.loop_tolerance is None else {"loop_tolerance": self.loop_tolerance}),
-            "links": links,
-            "frames": frames,
-            "loops": loops,
-        }
+        return identity.describe(self)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content."""
-        text = json.dumps(self.describe(), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return identity.digest(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Model) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
-
-
-def _number(x: float) -> float | str:
-    """Limits may be infinite, and JSON has no infinity."""
-    return x if np.isfinite(x) else ("inf" if x > 0 else "-inf")
-
-
-def describe_transform(T: Transform) -> dict[str, Any]:
-    return {"rotation": [list(row) for row in T.R.rows], "position": list(T.p)}
-
-
-def describe_joint(joint: Joint) -> dict[str, Any]:
-    """A joint's kind and parameters. A user's own joint is known by name and by the operations of its function."""
-    if isinstance(joint, Own):
-        code = joint.recorded.digest
-        return {"kind": joint.kind, "function": joint.name, "freedoms": joint.freedoms, "code": code}
-    fields = dataclasses.asdict(joint)  # type: ignore[call-overload]
-    return {"kind": joint.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}}

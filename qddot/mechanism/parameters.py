@@ -10,7 +10,7 @@ concluded from what it is at present: a placement that is free has no zeros.
 | `mass`, `com`      | links  | none, 3       | the inertia about the centre of mass stays as it is                        |
 | `placement`        | links  | 4, 4          | where the link's joint sits in its parent: Kim (3)                         |
 | `position`         | links  | 3             | its position alone                                                         |
-| `armature`, `damping`, `friction`, `stiffness` | joints | nv | a number a freedom                                        |
+| `armature`, `damping`, `friction`, `stiffness` | joints | nv | one a degree of freedom                                   |
 | `spring_reference` | joints | nq            | the coordinates at which the spring is at rest                             |
 | `gravity`          | world  | 3             |                                                                            |
 """
@@ -90,7 +90,7 @@ def _parameter(model: Model, name: str) -> Parameter:
     links = tuple(i for i, _ in model.outward())
     if name in _LINK:
         return Parameter(name, name, links, (len(links), *_LINK_SHAPES[name]))
-    if name in _JOINT:  # mimic joints have no freedom of their own in v; by its name each can be set all the same
+    if name in _JOINT:  # mimic joints have no place of their own in v; by its name each can be set all the same
         return Parameter(name, name, tuple(i for i in links if model.mimic[i] is None), (_width(model, name),))
     owner, _, kind = str(name).rpartition(".")
     i = _owner(model, str(name), owner, kind)
@@ -131,7 +131,7 @@ def _owner(model: Model, name: str, owner: str, kind: str) -> int:
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
-def present(model: Model, name: str) -> NDArray[Any]:
+def current(model: Model, name: str) -> NDArray[Any]:
     """What a parameter is in the model."""
     (p,) = parameters(model, (name,))
     return np.array([x for i in p.links for x in _numbers(model, p.kind, i)], dtype=float).reshape(p.shape)
@@ -169,7 +169,7 @@ def inertia_of(ten: Sequence[Scalar]) -> Inertia:
     return Inertia(m, (x, y, z), ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz)))
 
 
-def put(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Model:
+def substitute(model: Model, chosen: Sequence[Parameter], values: Sequence[Any]) -> Model:
     """The model with these values, which may be any scalars. Nothing is checked but that rotations are some."""
     if not chosen:
         return model
@@ -223,11 +223,11 @@ def _offset(m: Scalar, c: Vec) -> Mat:
 def _placement(T: Transform, own: Mapping[str, tuple[Scalar, ...]]) -> Transform:
     if "placement" in own:
         a, b, c, x, d, e, f, y, g, h, i, z, *_ = own["placement"]
-        return Transform(_sure((a, b, c), (d, e, f), (g, h, i)), (x, y, z))
+        return Transform(_checked_rotation((a, b, c), (d, e, f), (g, h, i)), (x, y, z))
     return Transform(T.R, own["position"]) if "position" in own else T
 
 
-def _sure(x: Vec, y: Vec, z: Vec) -> Rotation:
+def _checked_rotation(x: Vec, y: Vec, z: Vec) -> Rotation:
     """The rotation with these rows; what is no rotation gives NaN, not a wrong number."""
     off = sub(cross(x, y), z)
     xx, xy, yy = dot(x, x) - 1.0, dot(x, y), dot(y, y) - 1.0
@@ -238,11 +238,11 @@ def _sure(x: Vec, y: Vec, z: Vec) -> Rotation:
 # ---- a model of its own ----------------------------------------------------------------------------------------------
 
 
-def changed(model: Model, values: Mapping[str, Any]) -> Model:
-    """The model with these numbers, made as sure of as `Builder` makes."""
+def with_values(model: Model, values: Mapping[str, Any]) -> Model:
+    """The model with these numbers, checked as `Builder` does."""
     chosen = parameters(model, values)
     arrays = [_checked(model, p, values[p.name]) for p in chosen]
-    made = put(model, chosen, arrays)
+    made = substitute(model, chosen, arrays)
     kinds = {i: {p.kind for p in chosen if i in p.links} for i in range(len(model.parent))}
     placement, findings = list(made.placement), list(model.findings)
 

@@ -2,8 +2,8 @@
 
 A joint that cannot move a part K of its link's inertia, because K S = 0 and K looks the same to the parent at every q,
 may leave that part to the parent: a revolute joint leaves the mass, the first moment along its axis and one second
-moment (`Joint.unmoved` has the rule of every kind). The link keeps seven parameters of ten, and what arrives at the
-world is gone. Lin 1991 knows it of J_yy; Gautier & Khalil 1990 and Mayeda et al. 1990 have it of whole arms.
+moment (`Joint.transferable_inertia` has the rule of every kind). The link keeps seven parameters of ten, and what arrives
+at the world is gone. Lin 1991 knows it of J_yy; Gautier & Khalil 1990 and Mayeda et al. 1990 have it of whole arms.
 
 The frame of a link may stand anywhere on a revolute joint's axis and be turned about it, as long as nobody looks: joint
 forces, accelerations and mass matrices stay as they are. Denavit and Hartenberg's choice, x along the common normal to
@@ -17,21 +17,21 @@ the rounding of the data explains it; an inertia only where it vanishes exactly 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from qddot.joints import Cylindrical, Helical, Joint, Planar, Prismatic, Revolute, Z
+from qddot.joints import Joint, Z
+from qddot.joints.simplified import OffsetRevolute, UnturnedRevolute
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
-from qddot.spatial import Inertia, Motion, Product, Slide, Transform, constant_transform, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Product, Transform, constant_transform, transform_inertia, zero_inertia
 from qddot.spatial.double_double import UNIT, data, exactly, placed, rounded, settled, unit
-from qddot.spatial.joint_blocks import Motions
-from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub, transpose, z_to
+from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub
 
-_FAR = 3.0  # times a placement's length: axes nearly parallel have their normal far away, and large numbers cancel
-_OUT = 30.0  # times a link's own size, I / h: what moving its frame may cost its own moment of inertia in roundings
+# Axes nearly parallel have their common normal far away, and large numbers cancel. A frame is moved by at most
+_MAX_SHIFT_RATIO = 3.0  # times the length of a placement
+_MAX_SHIFT_LINK_SIZES = 30.0  # times the link's own size I / h, where that is more: its moment of inertia is rounded
 
 
 def simplified(model: Model) -> Model:
@@ -100,11 +100,9 @@ def _regrouped(model: Model) -> Model:
     inertia = list(model.inertia)
     for i, p in model.inward():
         joint = model.joint[i]
-        left = joint.unmoved(inertia[i])
+        left = joint.transferable_inertia(inertia[i])
         inertia[i] = _less(inertia[i], left)
-        # a hinge's turn changes nothing of what is left
-        at_rest = _along_z(joint.travel) if isinstance(joint, Hinge) else joint.transform(joint.neutral())
-        inertia[p] = inertia[p] + inertia_seen(Product(model.placement[i], at_rest), left)
+        inertia[p] = inertia[p] + transform_inertia(Product(model.placement[i], joint.transfer()), left)
     inertia[0] = zero_inertia()
     return replace(model, inertia=tuple(inertia))
 
@@ -114,9 +112,9 @@ def _less(a: Inertia, b: Inertia) -> Inertia:
 
 
 def _float_joint(joint: Joint) -> Joint:
-    if isinstance(joint, Hinge):
+    if isinstance(joint, OffsetRevolute):
         c, s, offset, travel = (rounded(x) for x in (joint.c, joint.s, joint.offset, joint.travel))
-        return Hinge(c, s, offset, travel)
+        return OffsetRevolute(c, s, offset, travel)
     return replace(joint, axis=_floats(joint.axis)) if hasattr(joint, "axis") else joint  # type: ignore[type-var]
 
 
@@ -139,33 +137,6 @@ def _floats(x: Vec, beside: float = 0.0) -> Vec:
 # ---- frames ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hinge(Joint):
-    """A revolute joint about z whose child frame stands `travel` along the axis, and turned about it: by quarters, of
-    which (c, s) are cosine and sine and which cost nothing, and by `offset`.
-    """
-
-    c: float = 1.0
-    s: float = 0.0
-    offset: Scalar = 0.0
-    travel: Scalar = 0.0
-    kind = "hinge"
-    nq = nv = 1
-    is_angle = (True,)
-
-    def transform(self, q: Sequence[Scalar]) -> Transform:
-        angle = q[0] + self.offset
-        c, s = cos(angle), sin(angle)
-        turn = AxisRotation(2, self.c * c - self.s * s, self.s * c + self.c * s)
-        return Product(Transform(turn), _along_z(self.travel))
-
-    def S(self, q: Sequence[Scalar]) -> Motions:
-        return Motions((Motion(Z, ZERO),))
-
-    def unmoved(self, G: Inertia) -> Inertia:
-        return Revolute().unmoved(G)
-
-
 def _reframed(model: Model, regrouped: Model) -> Model:
     """The model in frames that suit the inertias of the regrouped one."""
     gauge = [Transform() for _ in model.parent]  # the new frame of each link in its old one
@@ -177,21 +148,17 @@ def _reframed(model: Model, regrouped: Model) -> Model:
     placement, joint = list(model.placement), list(model.joint)
     for i, p in model.outward():
         X, own = gauge[p].inverse() @ model.placement[i], model.joint[i]
-        if isinstance(own, Revolute):
-            gauge[i] = Transform(z_to(own.axis))
-            chosen = _choice(regrouped, i, X @ gauge[i], gauge[i], sorted(below[i], key=lambda k: -size[k]))
+        turned, joint[i] = own.canonical()
+        gauge[i] = Transform(turned)
+        if own.can_turn_frame:
+            place = X @ gauge[i]
+            chosen = _choice(regrouped, i, place, gauge[i], sorted(below[i], key=lambda k: -size[k]))
             c, s, shift = map(exactly, chosen)
             gauge[i] = gauge[i] @ Transform(AxisRotation(2, c, s), (0.0, 0.0, shift))
-            placement[i], joint[i] = _hinge(X @ Transform(z_to(own.axis)), c, s, shift)
-        elif isinstance(own, Prismatic | Helical | Cylindrical):
-            gauge[i] = Transform(z_to(own.axis))
-            placement[i], joint[i] = _clean(X @ gauge[i]), replace(own, axis=Z)
-        elif isinstance(own, Planar):
-            gauge[i] = Transform(constant_transform(transpose((*own.basis, own.axis))).R)
-            placement[i], joint[i] = _clean(X @ gauge[i]), Planar()
+            placement[i], joint[i] = _offset_revolute(place, c, s, shift)
         else:
-            placement[i] = _clean(X)
-    inertia = [inertia_seen(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
+            placement[i] = _clean(X @ gauge[i])
+    inertia = [transform_inertia(B.inverse(), I) for B, I in zip(gauge, model.inertia, strict=True)]
     back = [B.inverse() for B in gauge]
     loops = tuple(
         loop._replace(
@@ -205,21 +172,6 @@ def _reframed(model: Model, regrouped: Model) -> Model:
 
 
 # ---- parallel axes -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Still(Joint):
-    """A revolute joint about z whose child's frame does not turn with it; what does is in placements and inertias."""
-
-    kind = "still"
-    nq = nv = 1
-    is_angle = (True,)
-
-    def transform(self, q: Sequence[Scalar]) -> Transform:
-        return Transform()
-
-    def S(self, q: Sequence[Scalar]) -> Motions:
-        return Motions((Motion(Z, ZERO),))
 
 
 def with_sums_of_angles(model: Model, q: Any) -> Model:
@@ -239,11 +191,11 @@ def with_sums_of_angles(model: Model, q: Any) -> Model:
             placement[i] = Transform(p=turned.R @ model.placement[i].p) if i in parallel else Product(turned, placement[i])
         if i in together:
             own = model.joint[i]
-            assert isinstance(own, Hinge)
+            assert isinstance(own, OffsetRevolute)
             before = angle[p] if i in parallel else 0.0
             angle[i] = before + (coordinates[i][0] + (math.atan2(own.s, own.c) + own.offset))
-            placement[i], joint[i] = Product(placement[i], _along_z(own.travel)), Still()
-            inertia[i] = inertia_seen(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
+            placement[i], joint[i] = Product(placement[i], own.transfer()), UnturnedRevolute()
+            inertia[i] = transform_inertia(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), model.inertia[i])
 
     def on_link(i: int, T: Transform) -> Transform:
         return Product(Transform(AxisRotation(2, cos(angle[i]), sin(angle[i]))), T) if i in angle else T
@@ -265,7 +217,7 @@ def has_parallel_axes(model: Model) -> bool:
 def _on_parallel_axes(model: Model) -> set[int]:
     """The links that turn about an axis parallel to their parent's."""
     flat = {i for i, _ in model.outward() if all(part.R is IDENTITY for part in model.placement[i].parts)}
-    hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], Hinge)}
+    hinged = {i for i, _ in model.outward() if isinstance(model.joint[i], OffsetRevolute)}
     return {i for i in flat & hinged if model.parent[i] in hinged}
 
 
@@ -275,19 +227,19 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
     `X` is the joint's frame with its axis along z, in the parent; `turned` the link's frame with its axis along z;
     `below` are the links on this one, the one that carries most first.
     """
-    G = inertia_seen(turned.inverse(), model.inertia[i])
+    G = transform_inertia(turned.inverse(), model.inertia[i])
     if not below:
         return _leaf(G, X)
     places = [turned.inverse() @ model.placement[c] for c in below]
     axes = [
-        settled(x.R @ j.axis) if isinstance(j := model.joint[c], Revolute) else None
-        for c, x in zip(below, places, strict=True)
+        settled(x.R @ axis) if (axis := _turning_axis(model.joint[c])) else None for c, x in zip(below, places, strict=True)
     ]
     if not any(axes):
         return 1.0, 0.0, 0.0
     first = next(k for k, axis in enumerate(axes) if axis)
     c, s, normal = _common_normal(axes[first] or Z, settled(places[first].p))
-    far = min(_FAR * _size(places[first].p), max(_FAR * _size(X.p), _OUT * _own_size(G)))
+    most = max(_MAX_SHIFT_RATIO * _size(X.p), _MAX_SHIFT_LINK_SIZES * _own_size(G))
+    far = min(_MAX_SHIFT_RATIO * _size(places[first].p), most)
     if (len(below) > 1 and 0.0 not in (c, s)) or abs(normal) > far:
         c, s, normal = 1.0, 0.0, 0.0
     back, along = AxisRotation(2, c, -s), X.R @ Z
@@ -301,6 +253,11 @@ def _choice(model: Model, i: int, X: Transform, turned: Transform, below: list[i
         return count
 
     return c, s, min((0.0, normal, -dot(X.p, along)), key=numbers)
+
+
+def _turning_axis(joint: Joint) -> Vec | None:
+    axis: Vec | None = getattr(joint, "axis", None)
+    return axis if joint.can_turn_frame else None
 
 
 def _size(p: Vec) -> float:
@@ -322,8 +279,8 @@ def _leaf(G: Inertia, X: Transform) -> tuple[Scalar, Scalar, Scalar]:
     c, s = x / r, y / r
     if G.m != 0.0 or not _count(settled((dot(X.p, X.R @ Z), 0.0, 0.0))):
         return c, s, 0.0
-    shift = -inertia_seen(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
-    return c, s, shift if abs(float(shift)) < _FAR * _size(X.p) else 0.0
+    shift = -transform_inertia(Transform(AxisRotation(2, c, -s)), G).I[0][2] / r
+    return c, s, shift if abs(float(shift)) < _MAX_SHIFT_RATIO * _size(X.p) else 0.0
 
 
 def _common_normal(u: Vec, p: Vec) -> tuple[Scalar, Scalar, Scalar]:
@@ -337,7 +294,7 @@ def _common_normal(u: Vec, p: Vec) -> tuple[Scalar, Scalar, Scalar]:
     return -u[1] / r, u[0] / r, p[2] + u[2] * (p[2] * u[2] - dot(p, u)) / (r * r)
 
 
-def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform, Hinge]:
+def _offset_revolute(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform, OffsetRevolute]:
     """Placement and joint of X · Rz(q) · Rz(c, s) · Tz(shift): R = Rz Rx Rz, and a shift split by the axis."""
     u, x = _direction(X.R @ Z), X.R @ (1.0, 0.0, 0.0)
     r = sqrt(u[0] * u[0] + u[1] * u[1])
@@ -347,23 +304,19 @@ def _hinge(X: Transform, c: Scalar, s: Scalar, shift: Scalar) -> tuple[Transform
     p, travel = _split(X.p, u, shift)
     parts = [constant_transform(first.rows, p), constant_transform(second.rows)]
     x, y, _ = _direction((t[0] * c - t[1] * s, t[0] * s + t[1] * c, 0.0))
-    quarter = Hinge(x, y, 0.0, travel)
-    return Product(*parts), quarter if 0.0 in (x, y) else Hinge(1.0, 0.0, math.atan2(y, x), travel)
+    quarter = OffsetRevolute(x, y, 0.0, travel)
+    return Product(*parts), quarter if 0.0 in (x, y) else OffsetRevolute(1.0, 0.0, math.atan2(y, x), travel)
 
 
 def _split(p: Vec, u: Vec, shift: Scalar) -> tuple[Vec, Scalar]:
     """p + shift u = p' + t u in the fewest numbers: (p', t)."""
-    steps = [shift, *(exactly(-p[k] / u[k]) for k in range(3) if abs(u[k]) > 1.0 / _FAR)]
+    steps = [shift, *(exactly(-p[k] / u[k]) for k in range(3) if abs(u[k]) > 1.0 / _MAX_SHIFT_RATIO)]
     ways = [(settled(add(p, scale(t, u))), shift - t) for t in steps]
     return min(ways, key=_length)
 
 
 def _length(way: tuple[Vec, Scalar]) -> int:
     return _count(way[0]) + _count(settled((way[1], 0.0, 0.0)))
-
-
-def _along_z(z: Scalar) -> Transform:
-    return Transform() if isinstance(z, float) and z == 0.0 else Slide((0.0, 0.0, z))
 
 
 def _count(x: Vec) -> int:

@@ -1,4 +1,4 @@
-"""Names and units of what a trajectory holds: coordinate by coordinate, freedom by freedom."""
+"""Names and units of what a trajectory holds: one column a coordinate or degree of freedom."""
 
 from __future__ import annotations
 
@@ -7,25 +7,7 @@ from typing import NamedTuple
 from qddot.joints import Joint
 from qddot.mechanism.model import Model
 
-_XYZ, _TWIST = ("x", "y", "z"), ("wx", "wy", "wz", "vx", "vy", "vz")
-_QUATERNION = ("qx", "qy", "qz", "qw")
-# what a joint's coordinates and freedoms are called where it has several: by kind
-_COORDINATES = {
-    "free": (*_XYZ, *_QUATERNION),
-    "spherical": _QUATERNION,
-    "translational": _XYZ,
-    "planar": ("x", "y", "angle"),
-    "cylindrical": ("angle", "shift"),
-}
-_FREEDOMS = {
-    "free": _TWIST,
-    "spherical": _TWIST[:3],
-    "translational": ("vx", "vy", "vz"),
-    "planar": ("vx", "vy", "w"),
-    "cylindrical": ("angle", "shift"),
-}
-_UNITS = {  # of an angle's freedom, of a length's
-    "q": ("rad", "m"),
+_UNITS = {  # of angles, of lengths
     "v": ("rad/s", "m/s"),
     "a": ("rad/s²", "m/s²"),
     "tau": ("N m", "N"),
@@ -50,14 +32,13 @@ def columns(model: Model, quantity: str) -> tuple[Column, ...]:
 
 
 def _of_joint(name: str, joint: Joint, quantity: str) -> list[Column]:
-    count, table = (joint.nq, _COORDINATES) if quantity == "q" else (joint.nv, _FREEDOMS)
-    suffixes = table.get(joint.kind, tuple(str(k) for k in range(count)))
-    names = [name] if count == 1 else [f"{name}.{suffix}" for suffix in suffixes]
-    return [Column(n, _unit(joint, quantity, k)) for k, n in enumerate(names)]
+    suffixes = joint.coordinate_names if quantity == "q" else joint.velocity_names
+    names = [name] if len(suffixes) == 1 else [f"{name}.{suffix}" for suffix in suffixes]
+    return [Column(n, unit) for n, unit in zip(names, _units(joint, quantity), strict=True)]
 
 
-def _unit(joint: Joint, quantity: str, k: int) -> str:
+def _units(joint: Joint, quantity: str) -> tuple[str, ...]:
+    if quantity == "q":
+        return joint.coordinate_units
     angle, length = _UNITS[quantity]
-    if quantity == "q" and joint.nq != joint.nv:  # lengths, then a quaternion, which has no unit
-        return length if k < joint.nq - 4 else ""
-    return angle if joint.is_angle[k] else length
+    return tuple(angle if is_angle else length for is_angle in joint.is_angle)

@@ -1,4 +1,4 @@
-"""Single parts of a mechanism, made sure of: numbers, placements, axes, inertias.
+"""Checks of single parts of a mechanism: numbers, placements, axes, inertias.
 
 Everything here either returns plain finite floats, raises an error that names the element, or reports a finding.
 """
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from qddot.errors import ModelError, QddotError, message
-from qddot.joints import KINDS, Free, Joint, Own, Planar, Spherical
+from qddot.errors import ModelError, message
+from qddot.joints import KINDS, Joint
 from qddot.spatial import Transform, constant_transform
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import AxisRotation, Mat
@@ -21,7 +21,7 @@ from qddot.spatial.rotation import AxisRotation, Mat
 Find = Callable[[str, str, str, str, str], None]
 
 _QUARTERS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
-_ROUNDED = 1e-14  # off orthogonal by no more: a product of a few rotations
+_MAX_ROTATION_ROUNDING = 1e-14  # off orthogonal by no more: a product of a few rotations
 _UNIT_TOLERANCE = 1e-9  # axes and rotation matrices further from unit than this are reported or refused
 
 
@@ -84,7 +84,7 @@ def rigid(T: Transform | None, element: str, where: str, find: Find = lambda *_:
         problem = "the rotation of its placement is not orthogonal and right-handed"
         raise ModelError(message(where, element, problem, "give a rotation matrix"))
     off = abs(rows @ rows.T - np.eye(3)).max()
-    if off <= _ROUNDED:
+    if off <= _MAX_ROTATION_ROUNDING:
         return constant(T)
     find("note", where, element, f"the rotation of its placement is off by {off:.1e}", "it was made orthogonal")
     for _ in range(3):
@@ -101,47 +101,31 @@ def unit_axes(joint: Joint, element: str, where: str, find: Find) -> Joint:
     if type(joint) not in KINDS.values():  # its code would not be part of the model's identity
         fix = "give one of qddot.joints; a motion of your own is Own(function, freedoms)"
         raise ModelError(message(where, element, f"it is of the class {type(joint).__name__}, which qddot has not", fix))
-    if isinstance(joint, Own):
-        check_own(joint, element, where)
-    for attribute in ("axis", "first", "second"):
-        if hasattr(joint, attribute):
-            axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
-            length = math.sqrt(sum(x * x for x in axis))
-            if length < 1e-6:
-                raise ModelError(message(where, element, f"its axis is {axis}", "give an axis that is not zero"))
-            unit = axis if length == 1.0 else tuple(x / length for x in axis)
-            if abs(length - 1.0) > 1e-3:
-                find("note", where, element, f"its axis {axis} is not of unit length", "it was normalized")
-            joint = dataclasses.replace(joint, **{attribute: unit})  # type: ignore[type-var]
-    if hasattr(joint, "pitch"):
-        numbers(joint.pitch, 1, "pitch", where, element)
-    if hasattr(joint, "sequence"):
-        letters = joint.sequence
-        ok = len(letters) == 3 and set(letters) <= set("xyz") and letters[0] != letters[1] != letters[2]
-        if not ok:
-            fix = "give three letters, no two equal in a row, such as 'xyz'"
-            raise ModelError(message(where, element, f"its sequence is {letters!r}", fix))
+    check_defects(joint, element, where)
+    for attribute in joint.axis_names:
+        axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
+        length = math.sqrt(sum(x * x for x in axis))
+        if length < 1e-6:
+            raise ModelError(message(where, element, f"its axis is {axis}", "give an axis that is not zero"))
+        unit = axis if length == 1.0 else tuple(x / length for x in axis)
+        if abs(length - 1.0) > 1e-3:
+            find("note", where, element, f"its axis {axis} is not of unit length", "it was normalized")
+        joint = dataclasses.replace(joint, **{attribute: unit})  # type: ignore[type-var]
+    for attribute in joint.number_names:
+        numbers(getattr(joint, attribute), 1, attribute, where, element)
     return joint
 
 
-def check_own(joint: Own, element: str, where: str) -> None:
-    """A user's own joint is known by the operations of its function, so they must be found."""
-    if isinstance(joint.freedoms, bool) or joint.freedoms not in range(1, 7):
-        raise ModelError(message(where, element, f"it has {joint.freedoms!r} freedoms", "give a whole number from 1 to 6"))
-    try:
-        _ = joint.recorded
-    except Exception as error:  # a user's function may raise anything
-        problem = (
-            f"its function cannot be used: {error}" if isinstance(error, QddotError) else f"its function raises {error!r}"
-        )
-        fix = "it takes a list of as many scalars as the joint has freedoms, and gives the child's Transform"
-        raise ModelError(message(where, element, problem, fix)) from error
+def check_defects(joint: Joint, element: str, where: str) -> None:
+    """Raises what is wrong with a joint's parameters."""
+    defect = joint.defect()
+    if defect is not None:
+        raise ModelError(message(where, element, defect.problem, defect.fix)) from defect.cause
 
 
 def check_springs(joint: Joint, stiffness: Vector, element: str, where: str) -> None:
     """A spring has one stiffness for directions that turn into each other, or it would not conserve energy."""
-    groups = {Spherical: ((0, 1, 2),), Free: ((0, 1, 2), (3, 4, 5)), Planar: ((0, 1),)}.get(type(joint), ())
-    for group in groups:
+    for group in joint.spring_groups:
         if len({stiffness[k] for k in group}) > 1:
             problem = f"its stiffness {list(stiffness)} differs between directions that turn into each other"
             raise ModelError(message(where, element, problem, "give these directions one stiffness"))

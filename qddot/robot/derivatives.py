@@ -161,7 +161,7 @@ class DerivativeMethods(RobotBase):
         """
         self._only_trees("inverse_dynamics_derivative")
         name, inputs = self._pushed("inverse_dynamics_derivative", (q, v, a), f_ext, df_ext_dp)
-        return self._evaluate(name, *inputs, by=scalar.exact(self.model, by))
+        return self._evaluate(name, *inputs, by=scalar.resolve(self.model, by))
 
     def forward_dynamics_derivative(
         self,
@@ -176,7 +176,7 @@ class DerivativeMethods(RobotBase):
         """How the accelerations change with one scalar, (..., nv); `by` as above.   Kim 2012, Table 6."""
         self._only_trees("forward_dynamics_derivative")
         name, inputs = self._pushed("forward_dynamics_derivative", (q, v, tau), f_ext, df_ext_dp)
-        return self._solve(1, name, *inputs, by=scalar.exact(self.model, by))
+        return self._solve(1, name, *inputs, by=scalar.resolve(self.model, by))
 
     def hybrid_dynamics_derivative(
         self,
@@ -192,7 +192,7 @@ class DerivativeMethods(RobotBase):
     ) -> tuple[Array, Array]:
         """How all accelerations and all forces change with one scalar; `by` as above.   Kim 2012, Table 7."""
         self._only_trees("hybrid_dynamics_derivative")
-        needs = {"prescribed": self._yielding_has_mass(prescribed), "by": scalar.exact(self.model, by)}
+        needs = {"prescribed": self._yielding_has_mass(prescribed), "by": scalar.resolve(self.model, by)}
         name, inputs = self._pushed("hybrid_dynamics_derivative", (q, v, a, tau), f_ext, df_ext_dp)
         both = self._solve(2, name, *inputs, **needs)
         return both[..., 0, :], both[..., 1, :]

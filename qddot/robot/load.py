@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qddot import robots
+from qddot import formats, robots
 from qddot.dynamics.loop_assembly import positive
-from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, printable, unknown
+from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unknown
 from qddot.formats.files import of_file
 from qddot.mechanism import builder
 from qddot.mechanism.model import Model
@@ -72,7 +72,7 @@ def load(
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     try:
-        model = _read(source, floating_base, package_dirs, tolerance, own_joints, trust)
+        model = _read(source, formats.ReadOptions(floating_base, package_dirs, tolerance, own_joints, trust))
     except FileError:
         raise
     except ModelError as error:
@@ -89,83 +89,20 @@ def load(
     return Robot(model if passive_forces else model.without_passive_forces())
 
 
-def _read(
-    source: str | os.PathLike[str],
-    floating_base: bool,
-    package_dirs: Sequence[str],
-    snap: float,
-    own_joints: Mapping[str, Callable[..., Any]] | None,
-    trust: bool,
-) -> Model:
+def _read(source: str | os.PathLike[str], options: formats.ReadOptions) -> Model:
     if not isinstance(source, str | os.PathLike) or isinstance(os.fspath(source), bytes):
         fix = "give a path as a string or pathlib.Path, or the name of an embedded robot"
         raise FileError(message("", "file", f"the source is a {type(source).__name__}", fix))
     path = Path(source)
     if isinstance(source, str) and source in robots.NAMES:
-        _only_urdf(str(source), floating_base)
+        if options.floating_base:
+            raise formats.no_floating_base(source)
         return robots.build(source).model()
     if not os.path.exists(path):  # which also says no to names that are too long or have a zero byte
         if path.suffix == "" and os.sep not in str(source):
             raise unknown("robot or file", str(source), robots.NAMES, "qddot")
         raise FileError(message(str(source), "file", "it does not exist", "check the path"))
-    kind = _format_of(path)
-    if kind == "urdf":
-        from qddot.formats import urdf
-
-        return urdf.read(path, floating_base=floating_base, package_dirs=package_dirs, snap=snap).model()
-    _only_urdf(str(source), floating_base)
-    if kind == "mjcf":
-        from qddot.formats import mjcf
-
-        return mjcf.read(path, snap=snap, package_dirs=package_dirs, trust=trust).model()
-    if kind == "sdf":
-        from qddot.formats import sdf
-
-        return sdf.read(path, snap=snap).model()
-    if kind == "dh":
-        from qddot.formats import dh
-
-        return dh.read(path, snap=snap).model()
-    from qddot.formats import native
-
-    return native.read(path, own_joints=own_joints)
-
-
-def _only_urdf(source: str, floating_base: bool) -> None:
-    if floating_base:
-        fix = "leave out floating_base=; this kind of file says itself what its base is"
-        raise InputError(message(source, "load", "floating_base= is for URDF files", fix))
-
-
-_FORMATS = {
-    ".urdf": "urdf",
-    ".mjcf": "mjcf",
-    ".sdf": "sdf",
-    ".csv": "dh",
-    ".toml": "dh",
-    ".json": "native",
-    ".qddot": "native",
-}
-
-
-def _format_of(path: Path) -> str:
-    """By the file's ending, and for .xml by its first element."""
-    kind = _FORMATS.get(path.suffix.lower())
-    if kind is not None:
-        return kind
-    if path.is_file():
-        try:
-            with path.open("rb") as file:
-                head = file.read(65536)
-        except OSError as error:
-            problem = f"it cannot be read: {error.strerror or error}"
-            raise FileError(message(str(path), "file", problem, "check the path and its permissions")) from None
-        head = head.replace(b"\0", b"")  # of UTF-16
-        for mark, found in ((b"<robot", "urdf"), (b"<mujoco", "mjcf"), (b"<sdf", "sdf")):
-            if mark in head:
-                return found
-    endings = ", ".join(sorted(_FORMATS)) + " or .xml"
-    raise FileError(message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}"))
+    return formats.read(path, options)
 
 
 def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:

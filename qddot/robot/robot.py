@@ -240,11 +240,11 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
     def parameters(self, name: str) -> Array:
         """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
-        return parameters.present(self.model, name)
+        return parameters.current(self.model, name)
 
     def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
         """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
-        return Robot(parameters.changed(self.model, values), self.compiled)
+        return Robot(parameters.with_values(self.model, values), self.compiled)
 
     def base_parameters(self, tolerance: float = 1e-9) -> BaseParameters:
         """Which combinations of the links' inertias joint forces depend on, and their values (docs/parameters.md).

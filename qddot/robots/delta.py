@@ -6,7 +6,7 @@ and the 0.1 m between the rods of a pair are round numbers of our own: arm 2 kg,
 uniform bars, rods as cylinders 16 mm across, the platform as a disc 2 cm thick. At q = 0 the arms are level.
 
 The tree is the arms with their rods on universal joints, and the free platform; spherical joints close the six loops.
-Of its 21 freedoms, 18 are taken by the loops, none twice: three are left, and the arms drive them.
+Of its 21 degrees of freedom, 18 are taken by the loops, none twice: three are left, and the arms drive them.
 """
 
 from __future__ import annotations

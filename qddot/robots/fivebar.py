@@ -1,4 +1,4 @@
-"""A planar five-bar: two driven cranks, two forearms that meet in a hinge. Two freedoms, four moving bars.
+"""A planar five-bar: two driven cranks, two forearms that meet in a hinge. Two degrees of freedom, four moving bars.
 
 The layout with four bars of one length is that of L. Campos, F. Bourbonnais, I. A. Bonev and P. Bigras, "Development
 of a five-bar parallel robot with large workspace", ASME DETC 2010. The numbers are our own: bars of 0.3 m and ground

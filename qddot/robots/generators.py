@@ -13,21 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qddot.errors import InputError, unknown
-from qddot.joints import (
-    KINDS,
-    Cylindrical,
-    Fixed,
-    Free,
-    Helical,
-    Joint,
-    Own,
-    Planar,
-    Prismatic,
-    Revolute,
-    Spherical,
-    SphericalEuler,
-    Universal,
-)
+from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.validation import pose
 from qddot.robots.bodies import rod
@@ -40,17 +26,16 @@ Rng = int | np.random.Generator | None
 LENGTH, MASS, THICKNESS = 0.1, 0.1, 0.01  # of a bar of the regular chain
 _MOVING = tuple(kind for kind in KINDS if kind != Fixed.kind)
 _ORDERS = ("depth", "breadth", "random")
-_AXIAL: tuple[Any, ...] = (Revolute, Prismatic, Helical, Cylindrical, Planar)
 
 
 def cam(q: Sequence[Scalar]) -> Transform:
-    """One freedom: a turn about z while the centre runs along an ellipse. An example of a user's own joint."""
+    """One degree of freedom: a turn about z while the centre runs along an ellipse. An example of a user's own joint."""
     c, s = cos(q[0]), sin(q[0])
     return Transform(AxisRotation(2, c, s), (0.1 * c, 0.05 * s, 0.02 * q[0]))
 
 
 def swash(q: Sequence[Scalar]) -> Transform:
-    """Two freedoms: a turn about x, and a travel along y that tilts the body. An example of a user's own joint."""
+    """Two degrees of freedom: a turn about x, and a travel along y that tilts the body. A user's own joint."""
     tilt = 0.3 * sin(q[1])
     turned = Transform(AxisRotation(0, cos(q[0]), sin(q[0])))
     return turned @ Transform(AxisRotation(1, cos(tilt), sin(tilt)), (0.0, 0.1 * q[1], 0.05 * q[0] * q[1]))
@@ -99,7 +84,7 @@ def _regular_joint(kind: str, k: int) -> Joint:
         return Own(cam, 1, "cam")
     cls: Any = KINDS[kind]
     axis = (0.0, 1.0, 0.0) if k % 2 else (1.0, 0.0, 0.0)
-    joint: Joint = cls(axis=axis) if cls in _AXIAL else cls()
+    joint: Joint = cls(axis=axis) if "axis" in cls.axis_names else cls()
     return joint
 
 
@@ -115,7 +100,7 @@ def random_tree(
 ) -> Builder:
     """n moving links, branching at random from one or more roots, on joints of the given kinds, or of all kinds.
 
-    With `mimic`, about half of the joints of one freedom follow another one, directly or through others. `order` says
+    With `mimic`, about half of the joints with one degree of freedom follow another one, also through others. `order` says
     how links are declared, and with that how they are numbered: along the branches, level by level, or at random.
     """
     count = _count(n)
@@ -194,33 +179,11 @@ def _random_pose(random: np.random.Generator) -> Transform:
     return pose(random.uniform(-0.5, 0.5, 3).tolist(), random.uniform(-np.pi, np.pi, 3).tolist())
 
 
-def _random_axis(random: np.random.Generator) -> tuple[float, float, float]:
-    """Any direction; a third of the time a coordinate axis, which has code of its own."""
-    if random.random() < 1 / 3:
-        axis = np.eye(3)[random.integers(3)] * random.choice((-1.0, 1.0))
-    else:
-        axis = random.standard_normal(3)
-    x, y, z = (axis / np.linalg.norm(axis)).tolist()
-    return (x, y, z)
-
-
 def _random_joint(kind: str, random: np.random.Generator) -> Joint:
     if kind == Own.kind:
         name = _pick(tuple(OWN_JOINTS), random)
         return Own(OWN_JOINTS[name], _OWN_FREEDOMS[name], name)
-    if kind == Helical.kind:
-        return Helical(_random_axis(random), float(random.uniform(-0.2, 0.2)))
-    if kind == Universal.kind:
-        first = np.array(_random_axis(random))
-        second = np.cross(first, _random_axis(random))  # a Hooke joint's axes cross at a right angle
-        while np.linalg.norm(second) < 0.1:
-            second = np.cross(first, _random_axis(random))
-        return Universal(tuple(first.tolist()), tuple((second / np.linalg.norm(second)).tolist()))
-    if kind == SphericalEuler.kind:
-        return SphericalEuler(_pick(("xyz", "zyx", "zxz", "yzy"), random))
-    cls: Any = KINDS[kind]
-    joint: Joint = cls(_random_axis(random)) if cls in _AXIAL else cls()
-    return joint
+    return KINDS[kind].sample(random)
 
 
 def _random_forces(joint: Joint, random: np.random.Generator) -> dict[str, Any]:
@@ -230,7 +193,7 @@ def _random_forces(joint: Joint, random: np.random.Generator) -> dict[str, Any]:
         return (random.uniform(0.0, high, joint.nv) * (random.random() < 0.5)).tolist()
 
     stiffness = some(5.0)
-    if isinstance(joint, Spherical | Free | Planar):  # one number for directions that turn into each other
+    if joint.spring_groups:  # one number for directions that turn into each other
         stiffness = [stiffness[0]] * joint.nv
     forces: dict[str, Any] = {
         "armature": some(0.1),

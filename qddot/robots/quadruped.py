@@ -1,4 +1,4 @@
-"""The MIT Mini Cheetah: a floating body and four legs of three joints, 18 freedoms.
+"""The MIT Mini Cheetah: a floating body and four legs of three joints, 18 degrees of freedom.
 
 The robot: B. Katz, J. Di Carlo and S. Kim, "Mini Cheetah: a platform for pushing the limits of dynamic quadruped
 control", ICRA 2019. The numbers, drawn from its design data, are those of the group's published control software

@@ -1,4 +1,4 @@
-"""The Stanford arm of Scheinman: six freedoms, the third a sliding boom. The larger example of Saha 1999.
+"""The Stanford arm of Scheinman: six degrees of freedom, the third a sliding boom. The larger example of Saha 1999.
 
 Geometry: R. P. Paul, "Modelling, trajectory calculation and servoing of a computer controlled arm", Stanford AIM-177
 (1972), standard Denavit-Hartenberg. Masses, centres of mass, moments of inertia and the actuators' reflected inertias:

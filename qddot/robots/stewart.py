@@ -7,7 +7,7 @@ of 5 and 3 cm radius, upper legs rods of 3 cm radius, both three quarters of a l
 thick. The leg's sliding joint is driven; its turning about itself, which the source has, is left out, as the ball on
 top does not need it.
 
-The tree is the legs and the free plate, 24 freedoms; the six balls take 18.
+The tree is the legs and the free plate, 24 degrees of freedom; the six balls take 18.
 """
 
 from __future__ import annotations

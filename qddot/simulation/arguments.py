@@ -119,7 +119,7 @@ def forces(model: Model, given: Any, free: Sequence[parameters.Parameter]) -> tu
 
 def _of_parameters(f: Law, model: Model, free: Sequence[parameters.Parameter]) -> Law:
     def run(t: Any, q: Array, v: Array, *values: Array) -> Any:
-        return f.at(parameters.put(model, free, values), t, q, v) if isinstance(f, ExternalForce) else f(t, q, v)
+        return f.at(parameters.substitute(model, free, values), t, q, v) if isinstance(f, ExternalForce) else f(t, q, v)
 
     return update_wrapper(run, f) if hasattr(f, "__name__") else run
 

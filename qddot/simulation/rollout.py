@@ -319,14 +319,14 @@ class Rollout:
     def _traced_system(self, graph: Any, u: Array, *values: Array) -> System:
         method, sums, _ = self._chosen
         model = self.model
-        own = parameters.put(model, self._parameters, values)
+        own = parameters.substitute(model, self._parameters, values)
         fill = filling(model, lookup(self.plan.function, method)[0], method, self._parameters)
         filled = with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
     def _system(self, values: Sequence[Array]) -> System:
         """On floats, by the first formulation there is."""
-        model = guarded(parameters.put(self.model, self._parameters, values) if values else self.model)
+        model = guarded(parameters.substitute(self.model, self._parameters, values) if values else self.model)
         return System(self.plan, model, model, values=tuple(values))
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:

@@ -20,7 +20,6 @@ import json
 import os
 import sys
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError
 from qddot.formats import native
+from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
 from qddot.simulation import manifest
 from qddot.simulation.archive import NUMBERS, packed, unpacked
@@ -319,18 +319,11 @@ def _arrays(content: State, what: str) -> dict[str, Array]:
 
 def _write(path: Path, data: bytes) -> None:
     """A reader, or a crash, sees the old file or the new one, never a part."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}{_UNFINISHED}")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-        _sync_folder(path.parent)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
+    with replacing(path, _UNFINISHED) as unfinished, open(unfinished, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

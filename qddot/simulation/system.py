@@ -21,14 +21,11 @@ from qddot.algorithms.coriolis import coriolis_matrix
 from qddot.algorithms.newton_euler import gravity_force
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.dynamics import catalogue
-from qddot.joints import Free, Joint, Planar, Spherical
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import with_sums_of_angles
 from qddot.scalars import Scalar, split, stack
-from qddot.spatial import ad, ad_T, force, motion
 from qddot.spatial.dual import Dual
 from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
-from qddot.spatial.rotation import cross
 from qddot.spatial.tape import Tape
 
 Array = NDArray[Any]
@@ -107,17 +104,17 @@ class System:
     def bracket(self, x: Array, y: Array) -> Array:
         """[x, y] = ad_x y, joint by joint; zero where velocities are rates."""
         a, b = self.model.velocities(x), self.model.velocities(y)
-        return self._gather(lambda i: _bracket(self.model.joint[i], a[i], b[i]))
+        return self._gather(lambda i: self.model.joint[i].bracket(a[i], b[i]))
 
     def dual_bracket(self, x: Array, p: Array) -> Array:
         """ad_xᵀ p."""
         a, b = self.model.velocities(x), self.model.velocities(p)
-        return self._gather(lambda i: _dual_bracket(self.model.joint[i], a[i], b[i]))
+        return self._gather(lambda i: self.model.joint[i].dual_bracket(a[i], b[i]))
 
     @cached_property
     def has_brackets(self) -> bool:
         """Whether some joint moves on a group that does not commute."""
-        return any(isinstance(j, Free | Spherical | Planar) for j in self.model.joint)
+        return not all(j.is_commutative for j in self.model.joint)
 
     def _gather(self, values: Callable[[int], Sequence[Scalar]]) -> Array:
         own = [i for i, _ in self.model.outward() if self.model.mimic[i] is None]
@@ -237,25 +234,3 @@ def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:
 
 def _parts(x: Any) -> tuple[Scalar, Scalar]:
     return (x.value, x.slope) if isinstance(x, Dual) else (x, 0.0)
-
-
-def _bracket(joint: Joint, x: Vector, y: Vector) -> Sequence[Scalar]:
-    match joint:
-        case Spherical():
-            return cross((x[0], x[1], x[2]), (y[0], y[1], y[2]))
-        case Free():
-            return ad(motion(x), motion(y)).components
-        case Planar():
-            return (x[1] * y[2] - x[2] * y[1], x[2] * y[0] - x[0] * y[2], 0.0)
-    return [0.0] * len(x)
-
-
-def _dual_bracket(joint: Joint, x: Vector, p: Vector) -> Sequence[Scalar]:
-    match joint:
-        case Spherical():
-            return cross((p[0], p[1], p[2]), (x[0], x[1], x[2]))
-        case Free():
-            return ad_T(motion(x), force(p)).components
-        case Planar():
-            return (x[2] * p[1], -x[2] * p[0], x[1] * p[0] - x[0] * p[1])
-    return [0.0] * len(x)

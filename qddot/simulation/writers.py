@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, RecordingError, extra
+from qddot.formats.atomic import replacing
+from qddot.spatial.rotation import quaternions_of
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -42,7 +43,7 @@ def write_csv(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None:
     A name that a spreadsheet would take for a formula has an apostrophe in front (`csv_cell`).
     """
     table = header(trajectory, names)
-    with _Whole(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="") as file:
+    with _whole(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="") as file:
         file.write(",".join(csv_cell(f"{name} [{unit}]" if unit else name) for name, unit, _ in table) + "\n")
         for row in zip(*(values.tolist() for _, _, values in table), strict=True):
             file.write(",".join(map(repr, row)) + "\n")
@@ -56,7 +57,7 @@ def write_parquet(trajectory: Trajectory, path: Path, names: Sequence[str]) -> N
     fields = [arrow.field(n, arrow.from_numpy_dtype(x.dtype), metadata={"unit": unit}) for n, unit, x in table]
     about = {"robot": trajectory.robot.engine.name, "info": json.dumps(trajectory.info, default=repr)}
     content = arrow.table([np.ascontiguousarray(x) for _, _, x in table], schema=arrow.schema(fields, metadata=about))
-    with _Whole(path) as unfinished:
+    with _whole(path) as unfinished:
         parquet.write_table(content, unfinished)
 
 
@@ -64,7 +65,7 @@ def write_mcap(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None
     """JSON messages: "/joint_states", "/tf" with the pose of every link (a Foxglove schema), and a topic a channel."""
     header(trajectory, ())
     writer = extra("mcap.writer", "data", "writing MCAP")
-    with _Whole(path) as unfinished, open(unfinished, "wb") as file:
+    with _whole(path) as unfinished, open(unfinished, "wb") as file:
         out = writer.Writer(file)
         out.start(profile="", library="qddot")
         topics = {topic: _channel(out, topic, schema, example) for topic, schema, example in _topics(trajectory, names)}
@@ -105,25 +106,17 @@ def to_xarray(trajectory: Trajectory, names: Sequence[str]) -> Any:
 # ---- parts of them ---------------------------------------------------------------------------------------------------
 
 
-class _Whole:
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
     """A file written beside its place and then renamed: after a crash there is the old one or the new one."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.unfinished = path, path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-
-    def __enter__(self) -> Path:
-        return self.unfinished
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if error is None:
-            os.replace(self.unfinished, self.path)
-            return
-        with suppress(OSError):
-            self.unfinished.unlink()
-        if isinstance(error, OSError) and not isinstance(error, RecordingError):
-            raise RecordingError(
-                f"{self.path}: it cannot be written: {error.strerror or error}; nothing was changed"
-            ) from None
+    try:
+        with replacing(path, ".unfinished") as unfinished:
+            yield unfinished
+    except RecordingError:
+        raise
+    except OSError as error:
+        problem = f"it cannot be written: {error.strerror or error}; nothing was changed"
+        raise RecordingError(f"{path}: {problem}") from None
 
 
 _NUMBER = {"type": "number"}
@@ -171,10 +164,8 @@ def _channel(out: Any, topic: str, schema: str, content: Any) -> int:
 
 def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[str, int, Any]]:
     """(topic, nanoseconds, body), time after time."""
-    from qddot.viewer.geometry import quaternion
-
     poses = trajectory.robot.engine.evaluate("forward_kinematics", trajectory.q)
-    turns, places = quaternion(poses[..., :3, :3]), poses[..., :3, 3]
+    turns, places = quaternions_of(poses[..., :3, :3]), poses[..., :3, 3]
     further = {n: trajectory[n].reshape(len(trajectory), -1).tolist() for n in _further(names)}
     labels = {n: [c.name or "value" for c in trajectory.columns(n)] for n in further}
     freedoms = [c.name for c in trajectory.columns("v")]

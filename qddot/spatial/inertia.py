@@ -64,7 +64,7 @@ def _half_sum(a: Scalar, b: Scalar, less_c: Scalar) -> Scalar:
     return 0.5 * ((large - less_c) + small)
 
 
-def inertia_seen(T: Transform, G: Inertia) -> Inertia:
+def transform_inertia(T: Transform, G: Inertia) -> Inertia:
     """Ad*_{T⁻¹} 𝓘 Ad_{T⁻¹}, Kim (21): an inertia known in B, in A, for T_AB."""
     m, h, I = G
     for P in reversed(T.parts):
@@ -115,7 +115,7 @@ class ArticulatedInertia(NamedTuple):
 
 
 def articulated(G: Inertia) -> ArticulatedInertia:
-    """A rigid inertia in the form that can lose a freedom."""
+    """A rigid inertia in the form that can lose a degree of freedom."""
     return ArticulatedInertia(G.I, skew(G.h), scaled_eye(G.m))
 
 
@@ -123,7 +123,7 @@ def zero_articulated() -> ArticulatedInertia:
     return articulated(zero_inertia())
 
 
-def articulated_seen(T: Transform, A: ArticulatedInertia) -> ArticulatedInertia:
+def transform_articulated(T: Transform, A: ArticulatedInertia) -> ArticulatedInertia:
     """Ad*_{T⁻¹} 𝓘̂ Ad_{T⁻¹}: an articulated inertia known in B, in A, for T_AB."""
     I, H, M = A
     for P in reversed(T.parts):

@@ -1,4 +1,4 @@
-"""Joint-space blocks: the d freedoms of one joint, and the 6×d maps between them and spatial vectors.
+"""Joint-space blocks: the d degrees of freedom of one joint, and the 6×d maps between them and spatial vectors.
 
 | code          | paper                                              |
 |---------------|----------------------------------------------------|
@@ -195,7 +195,7 @@ def ad_columns(V: Motion, S: Motions) -> Motions:
     return Motions(ad(V, s) for s in S)
 
 
-def without(G: ArticulatedInertia, U: Forces, Psi: Inverse) -> ArticulatedInertia:
+def eliminate_joint(G: ArticulatedInertia, U: Forces, Psi: Inverse) -> ArticulatedInertia:
     """𝓘̂ - U Ψ Uᵀ: what is left when the joint is free to yield. Kim Table 3, Π_i."""
     I, H, M = G
     for F, W in zip(U, U.times(Psi), strict=True):

@@ -7,6 +7,10 @@ about a coordinate axis is a type of its own that knows its zeros. Kim 2012, sec
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from qddot.scalars import Scalar, arctan2, cos, less, sin, sqrt, where
 
@@ -164,6 +168,15 @@ def z_to(axis: Vec) -> Rotation:
     return constant_rotation(transpose((x, cross(axis, x), axis)))
 
 
+def plane_basis(normal: Vec) -> tuple[Vec, Vec]:
+    """Unit vectors x and y of the plane: for the normals x, y and z the coordinate axes that follow in turn."""
+    k = max(range(3), key=lambda j: abs(normal[j]))
+    other = EYE[(k + 1) % 3]
+    x = sub(other, scale(dot(other, normal), normal))
+    x = scale(1.0 / sqrt(dot(x, x)), x)
+    return x, cross(normal, x)
+
+
 def axis_angle(axis: Vec, angle: Scalar) -> Rotation:
     """The rotation about a constant unit axis; about ±x, ±y, ±z one that knows its zeros."""
     c, s = cos(angle), sin(angle)
@@ -294,3 +307,24 @@ def quaternion_exp(r: Vec) -> Quaternion:
     a, b, _ = exp_coefficients(x)
     u = scale(0.5 * a, r)
     return (u[0], u[1], u[2], 1.0 - b * x)
+
+
+def quaternions_of(R: NDArray[Any]) -> NDArray[Any]:
+    """(w, x, y, z) of rotation matrices, (..., 3, 3) -> (..., 4): the largest of the four is divided by."""
+    m = R.reshape(-1, 3, 3)
+    xx, yy, zz = m[:, 0, 0], m[:, 1, 1], m[:, 2, 2]
+    squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz], -1)
+    wx, wy, wz = m[:, 2, 1] - m[:, 1, 2], m[:, 0, 2] - m[:, 2, 0], m[:, 1, 0] - m[:, 0, 1]
+    xy, xz, yz = m[:, 0, 1] + m[:, 1, 0], m[:, 0, 2] + m[:, 2, 0], m[:, 1, 2] + m[:, 2, 1]
+    products = np.stack(  # 4 q qᵀ
+        [
+            np.stack([squares[:, 0], wx, wy, wz], -1),
+            np.stack([wx, squares[:, 1], xy, xz], -1),
+            np.stack([wy, xy, squares[:, 2], yz], -1),
+            np.stack([wz, xz, yz, squares[:, 3]], -1),
+        ],
+        -2,
+    )
+    row = products[np.arange(len(m)), np.argmax(squares, -1)]
+    row = row / np.linalg.norm(row, axis=-1, keepdims=True)
+    return np.asarray(np.where(row[:, :1] < 0.0, -row, row).reshape(*R.shape[:-2], 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from qddot.errors import InputError, RecordingError, extra, printable
 
 if TYPE_CHECKING:
     from qddot.viewer.app import Viewer
+    from qddot.viewer.protocols import ShownRobot, ShownTrajectory
 
 __all__ = ["save_html", "show"]
 
 
 def show(
-    robot: Any,
-    trajectory: Any = None,
+    robot: ShownRobot,
+    trajectory: ShownTrajectory | None = None,
     *,
     q: Any = None,
     host: str = "127.0.0.1",
@@ -44,7 +46,13 @@ def show(
     return viewer
 
 
-def save_html(trajectory: Any, path: str | os.PathLike[str], *, frames_a_second: float = 30.0, layers: Any = ()) -> Path:
+def save_html(
+    trajectory: ShownTrajectory,
+    path: str | os.PathLike[str],
+    *,
+    frames_a_second: float = 30.0,
+    layers: Sequence[str] = (),
+) -> Path:
     """Writes a page that needs nothing else: the motion at so many frames a second, with the `layers` named shown."""
     viser = extra("viser", "view", "a page of a trajectory")
     from qddot.viewer.app import silent

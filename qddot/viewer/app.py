@@ -13,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra, printable
+from qddot.mechanism.model import Model
 from qddot.mechanism.state_columns import columns
+from qddot.viewer.protocols import ShownRobot, ShownTrajectory
 from qddot.viewer.scene import LAYERS, Scene, some_of
 
 Array = NDArray[Any]
 
 FRAMES_A_SECOND, _CURVE_UPDATES = 30.0, 8.0
-_POINTS = 400  # of a curve beside the robot
-_MOST_CURVES = 8
+_MAX_CURVE_POINTS = 400  # of a curve beside the robot
+_MAX_CURVES = 8
 _SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 _COLORS = ("#4287c8", "#ec8c3a", "#5ea66e", "#be5a64", "#8c73b9", "#78828c", "#c8a83a", "#3aa8a8")
 
@@ -36,7 +38,13 @@ class Viewer:
     """A robot in the browser, with a trajectory or with sliders alone. `url` is where; `close()` ends it."""
 
     def __init__(
-        self, robot: Any, trajectory: Any = None, *, q: Any = None, host: str = "127.0.0.1", port: int = 8080
+        self,
+        robot: ShownRobot,
+        trajectory: ShownTrajectory | None = None,
+        *,
+        q: Any = None,
+        host: str = "127.0.0.1",
+        port: int = 8080,
     ) -> None:
         viser = extra("viser", "view", "the viewer")
         if trajectory is not None and trajectory.batch:
@@ -67,6 +75,11 @@ class Viewer:
             self._thread = threading.Thread(target=self._play, name="qddot viewer", daemon=True)
             self._thread.start()
 
+    @property
+    def _played(self) -> ShownTrajectory:
+        assert self.trajectory is not None
+        return self.trajectory
+
     def close(self) -> None:
         """Stops the server; the page in the browser stays as it was last."""
         self._running = False
@@ -95,7 +108,7 @@ class Viewer:
                     slider.value = float(np.clip(value, slider.min, slider.max))
 
     def _add_sliders(self) -> None:
-        """One a freedom, in the tangent space at the neutral configuration: for a hinge, its angle."""
+        """One a degree of freedom, in the tangent space at the neutral configuration: for a hinge, its angle."""
         gui, model, self._zero = self.server.gui, self.robot.model, self.robot.neutral()
         now = self.robot.difference(self._zero, self.q).tolist()
         reset = gui.add_button("Reset")
@@ -152,7 +165,7 @@ class Viewer:
     # ---- the clock
 
     def _add_clock(self) -> None:
-        gui, t = self.server.gui, self.trajectory.t
+        gui, t = self.server.gui, self._played.t
         self.playing = True
         self.play_button = gui.add_button("Pause")
         self.play_button.on_click(lambda event: self._toggle())
@@ -168,8 +181,8 @@ class Viewer:
             self.set_configuration(self.q)
             self.show_time(self.time)
             return
-        if self.time >= self.trajectory.t[-1]:
-            self.time = float(self.trajectory.t[0])
+        if self.time >= self._played.t[-1]:
+            self.time = float(self._played.t[0])
         self.playing, self.play_button.label = True, "Pause"
 
     def _stop(self) -> None:
@@ -184,7 +197,7 @@ class Viewer:
     def show_time(self, t: float) -> None:
         """Shows the state at a time, between the recorded ones if need be."""
         with self._lock:
-            x = self.trajectory
+            x = self._played
             self.time = float(np.clip(t, x.t[0], x.t[-1]))
             at = x.resampled(self.time)
             self.q = at.q[0]
@@ -199,11 +212,11 @@ class Viewer:
         while self._running:
             now = time.monotonic()
             if self.playing:
-                end = float(self.trajectory.t[-1])
+                end = float(self._played.t[-1])
                 t = self.time + (now - last) * float(self.speed.value)
                 if t >= end and not self.repeat.value:
                     self._stop()
-                self.show_time(t if t < end else end if not self.repeat.value else float(self.trajectory.t[0]))
+                self.show_time(t if t < end else end if not self.repeat.value else float(self._played.t[0]))
             last = now
             if now - curves > 1.0 / _CURVE_UPDATES:
                 self._update_curves()
@@ -213,15 +226,16 @@ class Viewer:
     # ---- curves
 
     def _add_curves(self) -> None:
-        x = self.trajectory
-        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
+        x = self._played
+        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MAX_CURVE_POINTS)).round().astype(int))
         self._curve_times, self._curve_shown = x.t[rows], -1
         energies = {"total": x.energy[rows], "kinetic": x.kinetic_energy[rows], "potential": x.potential_energy[rows]}
         self.curves = [(self._curve("Energy [J]", energies), list(energies.values()))]
+        tau = np.zeros((len(x), 0)) if x.tau is None else x.tau
         for unit, title in (("N m", "Torque [N m]"), ("N", "Force [N]")):
             columns = [] if x.tau is None else [k for k, c in enumerate(x.columns("tau")) if c.unit == unit]
-            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(x.tau[:, k]))))[:_MOST_CURVES]
-            torques = {x.columns("tau")[k].name: x.tau[rows, k] for k in sorted(largest) if np.any(x.tau[:, k])}
+            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(tau[:, k]))))[:_MAX_CURVES]
+            torques = {x.columns("tau")[k].name: tau[rows, k] for k in sorted(largest) if np.any(tau[:, k])}
             if torques:
                 self.curves.append((self._curve(title, torques), list(torques.values())))
 
@@ -249,7 +263,7 @@ class Viewer:
     # ---- what is shown
 
     def _add_layers(self) -> None:
-        gui, x = self.server.gui, self.trajectory
+        gui, x = self.server.gui, self._played
         available = {"torques": True, "external forces": x is not None and "f_ext" in x.channels}
         for name in LAYERS:
             if available.get(name, True):
@@ -262,7 +276,7 @@ class Viewer:
             gui.add_markdown(f"⚠ {markdown(note)}")
 
 
-def _range(model: Any, i: int, k: int, now: float, size: float) -> tuple[float, float]:
+def _range(model: Model, i: int, k: int, now: float, size: float) -> tuple[float, float]:
     """A slider's ends: the joint's limits where it has them, and room for where it stands."""
     default, limits = np.pi if model.joint[i].is_angle[k] else max(1.0, size), model.limits[i]
     low = limits.lower[k] if np.isfinite(limits.lower[k]) else -default

@@ -1,4 +1,4 @@
-"""Turns and shapes, as a viewer needs them."""
+"""Shapes as triangles, as a viewer needs them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-
-
-def quaternion(R: Array) -> Array:
-    """(w, x, y, z) of rotation matrices, (..., 3, 3) -> (..., 4): the largest of the four is divided by."""
-    m = R.reshape(-1, 3, 3)
-    xx, yy, zz = m[:, 0, 0], m[:, 1, 1], m[:, 2, 2]
-    squares = np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz], -1)
-    wx, wy, wz = m[:, 2, 1] - m[:, 1, 2], m[:, 0, 2] - m[:, 2, 0], m[:, 1, 0] - m[:, 0, 1]
-    xy, xz, yz = m[:, 0, 1] + m[:, 1, 0], m[:, 0, 2] + m[:, 2, 0], m[:, 1, 2] + m[:, 2, 1]
-    products = np.stack(  # 4 q qᵀ
-        [
-            np.stack([squares[:, 0], wx, wy, wz], -1),
-            np.stack([wx, squares[:, 1], xy, xz], -1),
-            np.stack([wy, xy, squares[:, 2], yz], -1),
-            np.stack([wz, xz, yz, squares[:, 3]], -1),
-        ],
-        -2,
-    )
-    row = products[np.arange(len(m)), np.argmax(squares, -1)]
-    row = row / np.linalg.norm(row, axis=-1, keepdims=True)
-    return np.asarray(np.where(row[:, :1] < 0.0, -row, row).reshape(*R.shape[:-2], 4))
 
 
 class Mesh(NamedTuple):

@@ -8,16 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import printable
+from qddot.mechanism.model import Model
+from qddot.spatial.rotation import quaternions_of
 from qddot.viewer import shapes, urdf_shapes
-from qddot.viewer.geometry import Mesh, along, quaternion, simplified
+from qddot.viewer.geometry import Mesh, along, simplified
+from qddot.viewer.protocols import ShownRobot
 from qddot.viewer.shapes import Shape
 
 Array = NDArray[Any]
 
 LAYERS = ("frames", "centre of mass", "inertia ellipsoids", "weights", "torques", "external forces")
 _ORIGIN = np.zeros(3)
-_MOST_FACES = 120_000
-_MOST_NOTES, _LONGEST = 30, 500  # characters
+_MAX_SCENE_FACES = 120_000
+_MAX_NOTES, _MAX_NOTE_CHARS = 30, 500  # characters
 _TORQUE, _FORCE, _WEIGHT, _COM, _ELLIPSOID = (200, 30, 10), (0, 110, 30), (20, 40, 160), (220, 0, 120), (250, 190, 60)
 
 
@@ -27,7 +30,7 @@ class Scene:
     `place` moves it; `show_layer` shows and hides what is drawn beside the links.
     """
 
-    def __init__(self, server: Any, robot: Any, configurations: Array) -> None:
+    def __init__(self, server: Any, robot: ShownRobot, configurations: Array) -> None:
         q = configurations[0]
         self.server, self.robot, self.model = server, robot, robot.model
         self.up = _up(self.model)
@@ -63,7 +66,8 @@ class Scene:
         self.notes += [f"mesh {name} cannot be read" for name in dict.fromkeys(found.unread)]
         self.notes += [f"mesh {remark}" for remark in dict.fromkeys(found.remarks)]
         self.notes = [
-            printable(note if len(note) <= _LONGEST else f"{note[:_LONGEST]}…") for note in self.notes[:_MOST_NOTES]
+            printable(note if len(note) <= _MAX_NOTE_CHARS else f"{note[:_MAX_NOTE_CHARS]}…")
+            for note in self.notes[:_MAX_NOTES]
         ]
         with_shape = {s.link for s in found.shapes}
         if not with_shape:
@@ -78,7 +82,10 @@ class Scene:
     def _lighten(self) -> None:
         """Meshes made for manufacture have more faces than a page can draw quickly."""
         cell = self.size / 500.0
-        while sum(len(s.mesh.faces) for s in self.shapes if s.textured is None) > _MOST_FACES and cell < self.size / 100.0:
+        while (
+            sum(len(s.mesh.faces) for s in self.shapes if s.textured is None) > _MAX_SCENE_FACES
+            and cell < self.size / 100.0
+        ):
             kept = (s.mesh if s.textured is not None else simplified(s.mesh, cell) for s in self.shapes)
             self.shapes = [s._replace(mesh=m) for s, m in zip(self.shapes, kept, strict=True)]
             cell *= 1.5
@@ -97,13 +104,13 @@ class Scene:
 
     @property
     def _floats(self) -> bool:
-        return any(p == 0 and self.model.joint[i].nv == 6 for i, p in self.model.outward())
+        return any(p == 0 and self.model.joint[i].is_floating for i, p in self.model.outward())
 
     def _ground(self) -> None:
         scene, cell = self.server.scene, _round(self.size / 5.0)
         scene.set_up_direction(tuple(self.up.tolist()))
         width = float(np.ceil(4.0 * self.size / cell) * cell)
-        turn, at = quaternion(along(self.up)), self.up * (self.floor - 1e-3 * self.size)
+        turn, at = quaternions_of(along(self.up)), self.up * (self.floor - 1e-3 * self.size)
         scene.add_grid("/ground", width=width, height=width, cell_size=cell, section_size=5 * cell, wxyz=turn, position=at)
 
     def _camera(self) -> None:
@@ -176,7 +183,7 @@ class Scene:
         """Puts the robot into a configuration, with the torques and forces that act there."""
         poses = self._poses(q)
         self.state = (q, poses, tau, f_ext)
-        turns = quaternion(poses[:, :3, :3])
+        turns = quaternions_of(poses[:, :3, :3])
         with self.server.atomic():
             for handle, T, turn in zip(self.links[1:], poses[1:], turns[1:], strict=True):
                 handle.position, handle.wxyz = T[:3, 3], turn
@@ -269,6 +276,6 @@ def _some(vertices: Array) -> Array:
     return vertices[:: max(1, len(vertices) // 500)]
 
 
-def _up(model: Any) -> Array:
+def _up(model: Model) -> Array:
     g = np.array(model.gravity, dtype=float)
     return -g / np.linalg.norm(g) if np.linalg.norm(g) > 0.0 else np.array([0.0, 0.0, 1.0])

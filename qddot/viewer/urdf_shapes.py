@@ -23,7 +23,7 @@ from qddot.viewer.shapes import Color, Shape, matrix
 Array = NDArray[Any]
 
 _PLAIN: Color = (186, 190, 196)
-_MOST_FACES = 20_000_000  # of all meshes of a robot, each as often as it is used
+_MAX_ROBOT_FACES = 20_000_000  # of all meshes of a robot, each as often as it is used
 
 
 @dataclass
@@ -115,8 +115,8 @@ def _mesh_file(
             found.remarks += [f"{name}: {remark}" for remark in found.files[file].remarks]
         parts = found.files[file].parts
         found.faces += sum(len(part.mesh.faces) for part in parts)
-        if found.faces > _MOST_FACES and not place.trust:
-            raise meshes.MeshError(f"the robot's meshes have more than {_MOST_FACES:,} faces")
+        if found.faces > _MAX_ROBOT_FACES and not place.trust:
+            raise meshes.MeshError(f"the robot's meshes have more than {_MAX_ROBOT_FACES:,} faces")
     except meshes.MeshError as error:  # a broken mesh is no reason to show nothing
         found.unread.append(f"{name} ({error})")
         return

@@ -45,8 +45,8 @@ from qddot.spatial import (
     ad,
     ad_T,
     articulated,
-    articulated_seen,
     motion,
+    transform_articulated,
     zero_motion,
 )
 from qddot.spatial.joint_blocks import (
@@ -78,10 +78,10 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         I[i] = articulated(model.inertia[i])
     for i, p in model.inward():  # inward: eliminate (a_i, β_i)
         pivot[i] = _Pivot(I[i], h[i], model.armature[i], model.floor(i))
-        if model.is_loose(i):  # nothing but the joint's own force passes
+        if model.is_free_without_rotor(i):  # nothing but the joint's own force passes
             through = as_forces(h[i]) @ (pivot[i].gram @ tau[i])
         else:
-            I[p] = I[p] + articulated_seen(X[i], pivot[i].complement())
+            I[p] = I[p] + transform_articulated(X[i], pivot[i].complement())
             through = pivot[i].force(c[i], r[i], tau[i])
         r[p] = r[p] - Ad_inv_T(X[i], through)
     a[0] = model.base_acceleration

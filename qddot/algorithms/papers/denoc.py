@@ -44,14 +44,14 @@ from qddot.spatial import (
     Motion,
     Transform,
     articulated,
-    articulated_seen,
-    inertia_seen,
+    transform_articulated,
+    transform_inertia,
     zero_articulated,
     zero_force,
     zero_inertia,
     zero_motion,
 )
-from qddot.spatial.joint_blocks import Forces, Inverse, Matrix, Motions, Vector, apply, without
+from qddot.spatial.joint_blocks import Forces, Inverse, Matrix, Motions, Vector, apply, eliminate_joint
 from qddot.spatial.rotation import (
     ZERO,
     Mat,
@@ -89,7 +89,7 @@ class Propagation(NamedTuple):
 
     @property
     def shift(self) -> Transform:
-        """Body i's point seen from body j's: B_ijᵀ M B_ij is `inertia_seen(shift, M)`."""
+        """Body i's point seen from body j's: B_ijᵀ M B_ij is `transform_inertia(shift, M)`."""
         return Transform(p=scale(-1.0, self.c))
 
 
@@ -185,7 +185,7 @@ def composite_masses(model: Model, b: Bodies) -> PerLink:
         carried[i] = zero_inertia()
     for i, j in model.inward():
         M_tilde[i] = b.M[i] + carried[i]
-        carried[j] = carried[j] + inertia_seen(b.B[i].shift, M_tilde[i])
+        carried[j] = carried[j] + transform_inertia(b.B[i].shift, M_tilde[i])
     return M_tilde
 
 
@@ -224,7 +224,7 @@ def convective_inertia_matrix(model: Model, q: Any, v: Any) -> NDArray[Any]:
         column[i] = b.p[i].T @ driven[i]
         driven[p], carried[p] = b.B[i].T(driven[i]), b.B[i].T(carried[i])
         turned[p] = add(turned[i], cross(carried[i].f, fall[i]))
-        for j, p_j in model.carriers(p):
+        for j, p_j in model.path_to_base(p):
             column[j] = b.p[j].T @ driven[j]  # with the letters exchanged, the first line of (29)
             row[j] = p_dot[j].T @ carried[j] + Vector(dot(x.w, turned[j]) for x in b.p[j])  # its second line, (29)
             driven[p_j], carried[p_j] = b.B[j].T(driven[j]), b.B[j].T(carried[j])
@@ -307,7 +307,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     for i, j in model.inward():  # U φ̂ = φ
         phi_hat[i] = phi_i[i] - b.p[i].T @ e[i]
         eta = psi[i] @ (m_inv[i] @ phi_hat[i]) + e[i]
-        if model.is_loose(i):  # the same, without e[i] that cancels
+        if model.is_free_without_rotor(i):  # the same, without e[i] that cancels
             eta = psi[i] @ (m_inv[i] @ phi_i[i])
         e[j] = e[j] + b.B[i].T(eta)
     for i, j in model.outward():  # Uᵀ θ̈ = D⁻¹ φ̂
@@ -328,8 +328,8 @@ def eliminated(model: Model, b: Bodies) -> tuple[list[Forces], list[Inverse]]:
         M_A: ArticulatedInertia = articulated(b.M[i]) + carried[i]
         psi[i] = apply(M_A, b.p[i])
         m_inv[i] = b.p[i].T.on(psi[i]).add_diagonal(model.armature[i]).inverse(model.floor(i))
-        if not model.is_loose(i):
-            carried[j] = carried[j] + articulated_seen(b.B[i].shift, without(M_A, psi[i], m_inv[i]))
+        if not model.is_free_without_rotor(i):
+            carried[j] = carried[j] + transform_articulated(b.B[i].shift, eliminate_joint(M_A, psi[i], m_inv[i]))
     return psi, m_inv
 
 

@@ -35,7 +35,7 @@ from qddot.algorithms import mimic_multipliers
 from qddot.algorithms.papers.tree_contraction import Plan, schedule
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.algorithms.sparse_factors import where_regular
-from qddot.mechanism.link_classes import together
+from qddot.mechanism.link_classes import group_links
 from qddot.mechanism.model import Model
 from qddot.scalars import less, where
 from qddot.spatial import Ad_inv, Product, ad, ad_T, force, motion
@@ -128,8 +128,8 @@ class Fixed(NamedTuple):
             rotors[i, :d], columns[i, :d], has[i, :d] = model.armature[i], range(first, first + d), True
         rotors[~has] = 1.0  # a degree of freedom that is not there has something to move and nothing that moves it
         each = [(i, model.joint[i], model.placement[i]) for i, _ in model.outward()]
-        groups = each if alone else [(np.array(i), *row) for i, row in together(model, "joint", "placement")]
-        loose = np.array([i > 0 and model.is_loose(i) for i in range(n)])
+        groups = each if alone else [(np.array(i), *row) for i, row in group_links(model, "joint", "placement")]
+        loose = np.array([i > 0 and model.is_free_without_rotor(i) for i in range(n)])
         starts = np.array([slot.q.start for slot in model.slots])
         plan, is_passive = schedule(model.parent, _heavy(model)), _has_passive_forces(model)
         return cls(plan, groups, inertia, rotors, loose, columns, np.nonzero(has), starts, is_passive)

@@ -4,7 +4,7 @@ Cited in Lin 1991, Table II: W. Khalil, J. F. Kleinfinger, *Minimum operations a
 of tree structure robots*, IEEE J. Robotics and Automation RA-3, 517-526 (1987), which is not among our papers. Frames are
 the modified Denavit-Hartenberg ones (`joint_frames`). Mass M_j, first moment MS_j and inertia J_j of link j are taken about
 the origin of its frame: no centre of mass is needed, so base parameters, in which links have no mass, serve as well
-(`regroup` finds them). The matrix U_j = [ω̇×] + [ω×][ω×] serves the next origin, the first moment, and the moment
+(`mechanism.simplify` finds them). The matrix U_j = [ω̇×] + [ω×][ω×] serves the next origin, the first moment, and the moment
 J_j ω̇_j + ω_j × J_j ω_j, which is linear in the six numbers of J_j with five terms a row.
 
 | code    | Khalil & Kleinfinger | meaning                                                      |

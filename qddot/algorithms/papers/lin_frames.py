@@ -21,16 +21,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from qddot.errors import FormulationError
-from qddot.joints import Helical, Joint, Z
+from qddot.joints import Joint, Z
 from qddot.mechanism.joint_arrays import JointMatrix
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar
-from qddot.spatial import Inertia, Product, Transform, inertia_seen, zero_inertia
+from qddot.spatial import Inertia, Product, Transform, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Matrix, Vector
 from qddot.spatial.rotation import IDENTITY, Mat, Vec, add, columns_map, transpose, z_to
-
-_TURNING = ("revolute", "helical", "hinge", "still")  # the last two are what `regroup` makes of revolute joints
-_SLIDING = ("prismatic",)
 
 Similarity = Callable[[Transform, Mat], Mat]
 
@@ -50,7 +47,7 @@ def joint_frames(model: Model, q: Any) -> JointFrames:
     frames = JointFrames([Transform()], [0.0], [0.0], [zero_inertia()])
     turn = [IDENTITY]  # of E_j in the link's own frame
     for i, p in model.outward():
-        joint = _on_an_axis(model, i)
+        joint, (turning, sliding) = _on_an_axis(model, i)
         axis = getattr(joint, "axis", Z)
         turn.append(IDENTITY if axis == Z else z_to(axis))
         placement = model.placement[i]
@@ -58,21 +55,21 @@ def joint_frames(model: Model, q: Any) -> JointFrames:
             placement = Transform(turn[p].T) @ placement @ Transform(turn[i])
         motion = joint if axis == Z else replace(joint, axis=Z)  # type: ignore[type-var]
         frames.T.append(Product(placement, motion.transform(coordinates[i])))
-        frames.K_star.append(1.0 if joint.kind in _TURNING else 0.0)  # (7)
-        frames.K.append(1.0 if joint.kind in _SLIDING else joint.pitch if isinstance(joint, Helical) else 0.0)  # (7)
+        frames.K_star.append(turning)  # (7)
+        frames.K.append(sliding)  # (7)
         own = model.inertia[i]
-        frames.inertia.append(own if turn[i] is IDENTITY else inertia_seen(Transform(turn[i].T), own))
+        frames.inertia.append(own if turn[i] is IDENTITY else transform_inertia(Transform(turn[i].T), own))
     return frames
 
 
-def _on_an_axis(model: Model, i: int) -> Joint:
+def _on_an_axis(model: Model, i: int) -> tuple[Joint, tuple[float, float]]:
     joint = model.joint[i]
-    if joint.kind not in _TURNING + _SLIDING:
+    if joint.screw is None:
         raise FormulationError(
             f"joint {model.joint_names[i]!r} of robot {model.name!r} is {joint.kind}; the formulations of Lin's paper "
             "are for joints of one axis (revolute, prismatic, helical): take another method, or method='auto'"
         )
-    return joint
+    return joint, joint.screw
 
 
 def put(model: Model, H: JointMatrix, m: int, j: int, x: Scalar) -> None:

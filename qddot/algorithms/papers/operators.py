@@ -36,7 +36,19 @@ from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.errors import InputError
 from qddot.mechanism.model import Model
-from qddot.spatial import Ad, Ad_inv, Ad_inv_T, Inertia, Transform, ad, ad_T, inertia_seen, motion, zero_force, zero_motion
+from qddot.spatial import (
+    Ad,
+    Ad_inv,
+    Ad_inv_T,
+    Inertia,
+    Transform,
+    ad,
+    ad_T,
+    motion,
+    transform_inertia,
+    zero_force,
+    zero_motion,
+)
 from qddot.spatial.joint_blocks import Ad_columns, Ad_inv_T_columns, Matrix, Motions, Vector, apply, complement
 
 Array = NDArray[Any]
@@ -58,7 +70,7 @@ class System:
         self.velocity_force, self.outside, self.Hdot_qd = np.zeros((3, 6 * n))
         vel = [zero_motion()] * (n + 1)
         for i, p in model.outward():
-            own, I = _rows(i), inertia_seen(T_W[i], model.inertia[i])
+            own, I = _rows(i), transform_inertia(T_W[i], model.inertia[i])
             vel[i] = vel[p] + self.h[i] @ qd[i]
             self.I[own, own] = _dense(I)
             self.H[own, model.slots[i].v] = np.array([s.components for s in self.h[i]]).T
@@ -164,7 +176,7 @@ def mass_matrix(model: Model, q: Any) -> Array:
     T_W, S = link_poses(model, q), model.axes(q)
     h, M = [Ad_columns(T_W[i], S[i]) for i in range(len(S))], model.joint_matrix("M")
     for i, _ in model.outward():
-        I, carrying = inertia_seen(T_W[i], model.inertia[i]), list(model.ancestors(i))
+        I, carrying = transform_inertia(T_W[i], model.inertia[i]), list(model.ancestors(i))
         for k in carrying:
             I_S = apply(I, h[k])
             for j in carrying:
@@ -221,7 +233,7 @@ def _M_inverse_times(model: Model, T: list[Transform], S: list[Motions], U: Any,
     for i, p in model.inward():  # inward: innovations, and the force that they leave for the parent
         nu[i] = Psi[i] @ (x[i] - S[i].T @ z[i])
         # all six degrees of freedom: only the joint's own force passes, and z would be added and taken away again
-        left = U[i] @ (Psi[i] @ x[i]) if model.is_loose(i) else z[i] + U[i] @ nu[i]
+        left = U[i] @ (Psi[i] @ x[i]) if model.is_free_without_rotor(i) else z[i] + U[i] @ nu[i]
         z[p] = z[p] + Ad_inv_T(T[i], left)
     for i, p in model.outward():  # outward: the transpose
         carried = Ad_inv(T[i], acc[p])

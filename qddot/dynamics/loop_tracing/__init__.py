@@ -10,8 +10,9 @@ A sum over all links (`model.total`) is memory that all rows have in common; so 
 Where an algorithm is about one frame, the rows are the links that carry it, or all links, and those that carry it are told
 apart; so is the link that one scalar belongs to.
 
-A loop over `model.columns()`, with one over `model.carriers(p)` in it, becomes a climb: from the link of each column of a
-matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are written as it goes.
+A loop over `model.columns()`, with one over `model.path_to_base(p)` in it, becomes a climb: from the link of each
+column of a matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are
+written as it goes.
 
 `model.by_columns` repeats the sweeps of a recursion for each unit vector over the DoF or over the links' inertias.
 

@@ -29,7 +29,7 @@ class Singled:
             return int(by[1])
         return next(i for i, s in enumerate(self.model.slots) if s.v.start <= by[1] < s.v.stop)
 
-    def told_apart(self, i: int) -> Any:
+    def class_key(self, i: int) -> Any:
         """What is asked of link i alone: links of one kind are alike in it."""
         of_frame = self.frame is not None and i == self.frame.link
         return self._prescribed(i), i in self.carriers, of_frame, i == self.link_of_by, self.model.mimic[i] is None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from qddot.errors import NotRollableError
 from qddot.mechanism.joint_arrays import JointColumns, JointVector
-from qddot.mechanism.link_classes import Kind
+from qddot.mechanism.link_classes import LinkClass
 from qddot.mechanism.model import Model
 
 
@@ -85,7 +85,7 @@ def numbers_of(result: NDArray[Any], has_freedoms: bool) -> NDArray[Any]:
     return np.array([x.value if isinstance(x, Part) else x for x in result.reshape(-1)], dtype=object).reshape(result.shape)
 
 
-def factors_and_offsets(model: Model, kinds: Sequence[Kind], column: Any) -> list[tuple[Any, Any] | None]:
+def factors_and_offsets(model: Model, kinds: Sequence[LinkClass], column: Any) -> list[tuple[Any, Any] | None]:
     """How the joints of each kind follow others: columns over its links; None for those that do not."""
     found: list[tuple[Any, Any] | None] = []
     for kind in kinds:

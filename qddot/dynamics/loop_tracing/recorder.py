@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from qddot.compiler.ir.expr import Graph
 from qddot.errors import NotRollableError
-from qddot.mechanism.link_classes import Kind
+from qddot.mechanism.link_classes import LinkClass
 
 
 class _Parent:
@@ -89,7 +89,7 @@ class LoopRecord:
 class Recorder:
     """What happens while the algorithm runs on one link of each kind."""
 
-    def __init__(self, graph: Graph, memory: Memory, kinds: list[Kind]) -> None:
+    def __init__(self, graph: Graph, memory: Memory, kinds: list[LinkClass]) -> None:
         self.graph, self.memory, self.kinds = graph, memory, kinds
         self.loops: list[LoopRecord] = []
         self.link: int | None = None  # the one whose turn it is, inside of a loop

@@ -16,25 +16,25 @@ from qddot.dynamics.loop_tracing.recorder import PARENT, Recorder, axis_of_colum
 from qddot.errors import NotRollableError
 from qddot.joints import Joint
 from qddot.mechanism.joint_arrays import JointColumns, JointMatrix, JointVector, PerLink, Slot, Total
-from qddot.mechanism.link_classes import FIELDS, Kind, mapped, rebuilt, row_of
+from qddot.mechanism.link_classes import FIELDS, LinkClass, map_numbers, rebuild, row_of
 from qddot.mechanism.model import Frame, Model
 
 
-def one_of_each(model: Model, kinds: list[Kind], recorder: Recorder, frame: Frame | None) -> OneOfEach:
+def one_of_each(model: Model, kinds: list[LinkClass], recorder: Recorder, frame: Frame | None) -> OneOfEach:
     """One link of each kind on the world, its numbers columns of the graph; the frame is on the one of its link's kind."""
     tables: dict[str, list[Any]] = {name: [getattr(model, name)[0]] for name in FIELDS}
     for links, _, _ in kinds:
         numbers: list[list[float]] = []
         for i in links:
             numbers.append([])
-            mapped(row_of(model, i), numbers[-1].append, lambda *_: None)
+            map_numbers(row_of(model, i), numbers[-1].append, lambda *_: None)
         columns = iter(np.array(numbers).T)
 
         def column(x: float, columns: Any = columns) -> Any:
             values = np.ascontiguousarray(next(columns))
             return x if x in (0.0, 1.0, -1.0) else Expr(recorder.graph, recorder.graph.column(values))
 
-        for name, value in zip(FIELDS, mapped(row_of(model, links[0]), column, rebuilt), strict=True):
+        for name, value in zip(FIELDS, map_numbers(row_of(model, links[0]), column, rebuild), strict=True):
             tables[name].append(value)
     first = [0, *(kind.links[0] for kind in kinds)]
     same: dict[str, Any] = {
@@ -120,7 +120,7 @@ class OneOfEach(Model):
     def ancestors(self, i: int) -> Iterator[int]:
         raise NotRollableError("it goes from a link through all that carry it")
 
-    def carriers(self, i: Any) -> Iterator[tuple[int, int]]:
+    def path_to_base(self, i: Any) -> Iterator[tuple[int, int]]:
         if i is PARENT and self.is_coupled:
             return self._carriers_by_factors()
         if i is PARENT:

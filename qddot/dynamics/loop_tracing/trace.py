@@ -19,7 +19,7 @@ from qddot.dynamics.loop_tracing.recorder import Memory, Recorder
 from qddot.dynamics.loop_tracing.representative_model import one_of_each
 from qddot.errors import NotRollableError
 from qddot.mechanism.array_shape import Axes
-from qddot.mechanism.link_classes import kinds_of
+from qddot.mechanism.link_classes import classify_links
 from qddot.mechanism.model import Model
 from qddot.scalars import NotKnownYet
 
@@ -44,7 +44,7 @@ def roll(
         raise NotRollableError("joints share coordinates, and it is told of single degrees of freedom")
     singled = Singled(model, needs)
     rows = sorted(singled.carriers) if of_carriers else [i for i, _ in model.outward()]
-    kinds = kinds_of(model, rows, singled.told_apart)
+    kinds = classify_links(model, rows, singled.class_key)
     if len(kinds) > MOST_KINDS:
         raise NotRollableError(f"its links are of {len(kinds)} kinds")
     memory = Memory()

@@ -1,0 +1,25 @@
+"""Files written in one step: a reader, or a crash, sees the old file or the new one, never a part."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, ending: str = ".tmp") -> Iterator[Path]:
+    """A new name in the same folder to write to. What stands there takes the place of `path` at the end of the block.
+
+    After an error the old file is left as it was and the new one is removed.
+    """
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}{ending}")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(OSError):  # nor can it be removed where nothing can be written
+            unfinished.unlink()
+        raise
