@@ -11,7 +11,6 @@ from arm_program import program as arm_program
 
 import qddot
 from qddot import scalars
-from qddot.compiler import targets
 from qddot.compiler.codegen.abi import gufunc
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
@@ -21,8 +20,9 @@ from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info, Source
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets import host
+from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.target import ARCHITECTURES, ARM, X86
-from qddot.dynamics.catalogue import cheapest
+from qddot.dynamics.choose import cheapest
 
 EMULATOR = shutil.which("qemu-aarch64-static")
 SHAPES = [(6,), (6,), (6,)]
@@ -44,9 +44,11 @@ def small_kernel(target, lanes=None, dtype="float64"):
     def render():
         return gufunc.render(program, [(6,)], [(6,)], width, dtype, target)
 
-    code = llvm_compile.Code(target.compile(render(), "small"), target)
+    code = llvm_compile.Code(targets.compile_module(render(), target, "small"), target)
     info = Info("small", "test", "unrolled", dtype, width, {}, len(program.body), 0, 0.0, False)
-    return kernel_from_code(code, ["x"], [(6,)], (6,), info, lambda: "", source=Source(render, target))
+    return kernel_from_code(
+        code, ["x"], [(6,)], (6,), info, lambda: "", source=Source(render, lambda text: targets.assembly(text, target))
+    )
 
 
 # ---- names
@@ -148,7 +150,7 @@ def test_arm_object_code_gives_the_bits_of_this_machine(robot, processor, tmp_pa
         inputs = [q, *(rng.standard_normal((7, *s)) for s in shapes[1:])]
         text = gufunc.render(program, shapes, [output], target.lanes("float64"), "float64", target)
         file = tmp_path / name
-        file.write_bytes(arm_program(target.compile(text), inputs, (7, *output)))
+        file.write_bytes(arm_program(targets.compile_module(text, target), inputs, (7, *output)))
         file.chmod(0o755)
         done = subprocess.run([EMULATOR, str(file)], capture_output=True, timeout=60)
         assert done.returncode == 0, done.stderr
@@ -165,7 +167,7 @@ def test_the_source_of_a_kernel():
     assert "loop:" in kernel.assembly
     assert kernel.assembly.count("\n") > 100
     without = kernel_from_code(
-        llvm_compile.Code(host.native().compile(kernel.llvm_ir)), ["x"], [(6,)], (6,), kernel.info, str
+        llvm_compile.Code(llvm_compile.compile_object(kernel.llvm_ir)), ["x"], [(6,)], (6,), kernel.info, str
     )
     with pytest.raises(qddot.InputError, match="source of this kernel is not known"):
         _ = without.llvm_ir

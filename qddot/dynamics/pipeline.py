@@ -16,15 +16,15 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qddot.compiler import targets
 from qddot.compiler.ir.packed_output import Layout, layout_of, with_layout
 from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info, Kernel, Shape, Source
 from qddot.compiler.runtime.time_stepping import TimeLoop
-from qddot.compiler.targets import Target
+from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.host import host
+from qddot.compiler.targets.target import Target
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
@@ -74,7 +74,7 @@ def build(model: Model, request: Request) -> Kernel:
     if found is None:
         facts, text = _rendered(model, request, inputs, output, target)
         with _Notice(f"{request.function} of {model.name!r}", facts["instructions"]):
-            data = target.compile(text, request.function)
+            data = targets.compile_module(text, target, request.function)
         found, cached = stored.store(key, facts, data, fields, target), False
     facts, data, code = found
     layout = facts.pop("layout", None)
@@ -97,7 +97,7 @@ def build(model: Model, request: Request) -> Kernel:
         info,
         lambda: told(model, request.function, info.method, **tracing),
         layout,
-        Source(lambda: _rendered(model, request, inputs, output, target)[1], target),
+        Source(lambda: _rendered(model, request, inputs, output, target)[1], lambda text: targets.assembly(text, target)),
     )
 
 
@@ -227,7 +227,7 @@ def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs
     found, cached = stored.find(key, {}), True
     if found is None:
         text = gufunc.render(program, list(inputs), [output], lanes, "float64", target)
-        found, cached = stored.store(key, {}, target.compile(text, what), {}), False
+        found, cached = stored.store(key, {}, targets.compile_module(text, target, what), {}), False
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
     info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
     explained = f"{what}: {count} operations"
@@ -247,7 +247,7 @@ def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
     if found is None:
         with _Notice(what, sum(len(p.nodes()) for p in step.programs())):
             text, layout = time_stepping.render(step, layout, target)
-            data = target.compile(text, what)
+            data = targets.compile_module(text, target, what)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
     return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
 

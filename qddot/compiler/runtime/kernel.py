@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from qddot.compiler.ir.packed_output import Layout
 from qddot.errors import InputError
 
-if TYPE_CHECKING:
-    from qddot.compiler.targets.target import Target
-
 Shape = tuple[int, ...]
 
 
@@ -54,7 +51,7 @@ class Source(NamedTuple):
     """Where the code of a kernel comes from: its LLVM text is not kept, but rendered again on demand."""
 
     render: Callable[[], str]
-    target: Target
+    assemble: Callable[[str], str]
 
 
 class Kernel:
@@ -93,7 +90,7 @@ class Kernel:
     def assembly(self) -> str:
         """The kernel's machine code as assembly: it is compiled again."""
         source = self._known_source()
-        return source.target.assembly(source.render())
+        return source.assemble(source.render())
 
     def _known_source(self) -> Source:
         if self._source is None:

@@ -8,6 +8,7 @@ import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
@@ -33,6 +34,8 @@ class Target:
     vector_bits: int
     fma: bool  # without it products and sums are rounded separately
 
+    kind: ClassVar[str] = "cpu"  # a key of `registry.KINDS`
+
     def lanes(self, dtype: str) -> int:
         """States per SIMD register."""
         return self.vector_bits // (64 if dtype == "float64" else 32)
@@ -54,18 +57,6 @@ class Target:
     def identity(self) -> str:
         """Everything about processor and system that compiled code depends on, for the keys of the cache."""
         return repr((sys.platform, platform.machine(), self, _processor() if self.cpu == HOST else ""))
-
-    def compile(self, text: str, name: str = "") -> bytes:
-        """Object code of an LLVM module."""
-        from qddot.compiler.runtime.llvm_compile import compile_object
-
-        return compile_object(text, self, name)
-
-    def assembly(self, text: str) -> str:
-        """The assembly of an LLVM module, to be read."""
-        from qddot.compiler.runtime.llvm_compile import assembly
-
-        return assembly(text, self)
 
 
 def has_feature(name: str) -> bool:
