@@ -10,10 +10,12 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot.compiler.codegen.llvm import straight_line
+from qddot.compiler.codegen.abi import gufunc
+from qddot.compiler.codegen.llvm import memory_plan
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import trace
 
@@ -23,15 +25,13 @@ STATES, ROUNDS = 4096, 11
 
 
 def kernel(program, names, inputs, output, length):
-    straight_line.CHUNK = length
+    memory_plan.FUNCTION_MAX_OPS = length
     begin = time.perf_counter()
-    data = llvm_compile.compile_object(
-        straight_line.render(program, inputs, [output], host().lanes("float64"), "float64", host())
-    )
+    data = llvm_compile.compile_object(gufunc.render(program, inputs, [output], host().lanes("float64"), "float64", host()))
     info = Info(
         "chunks", "", "unrolled", "float64", 8, {}, len(program.nodes()), len(data), time.perf_counter() - begin, False
     )
-    return Kernel(llvm_compile.Code(data), names, inputs, output, info, lambda: "")
+    return kernel_from_code(llvm_compile.Code(data), names, inputs, output, info, lambda: "")
 
 
 def main() -> None:

@@ -13,12 +13,13 @@ import numpy as np
 
 import qddot
 from benchmarks.cases import case
-from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.codegen.abi import gufunc
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 
 CASES = ("ur5", "panda7", "g1-fixed", "talos-floating")
@@ -30,9 +31,11 @@ def reader(shape):
     graph, nodes, _ = trace(lambda x: np.array([sum(x)], dtype=object), [int(np.prod(shape))])
     program = fused(straight_line(graph, nodes, int(np.prod(shape))))
     lanes = host().lanes("float64")
-    text = llvm.render(program, [shape], [(1,)], lanes, "float64", host())
+    text = gufunc.render(program, [shape], [(1,)], lanes, "float64", host())
     info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.nodes()), 0, 0.0, False)
-    return Kernel(llvm_compile.Code(llvm_compile.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: "")
+    return kernel_from_code(
+        llvm_compile.Code(llvm_compile.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: ""
+    )
 
 
 def main() -> None:

@@ -17,12 +17,13 @@ import qddot
 from qddot.algorithms import articulated_body
 from qddot.algorithms.papers import augmented, divide_and_conquer, operators
 from qddot.algorithms.papers.tree_contraction import schedule
-from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.codegen.abi import gufunc
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import pipeline
 from qddot.dynamics.request import Request
@@ -98,10 +99,10 @@ def compiled_join(lanes):
     program = fused(straight_line(graph, nodes, sum(sizes)))
     width = host().lanes("float64") if lanes is None else lanes
     inputs, output = [(n,) for n in sizes], (len(nodes),)
-    rendered = llvm.render(program, inputs, [output], width, "float64", host())
+    rendered = gufunc.render(program, inputs, [output], width, "float64", host())
     code, count = llvm_compile.Code(llvm_compile.compile_object(rendered)), len(program.nodes())
     info = Info("join", "divide_and_conquer", "unrolled", "float64", width, program.count(), count, 0, 0.0, False)
-    return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: "")
+    return kernel_from_code(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: "")
 
 
 def growth(lengths, times):

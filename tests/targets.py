@@ -10,9 +10,10 @@ import sys
 from contextlib import contextmanager
 
 from qddot.compiler.targets import host
+from qddot.compiler.targets.target import X86
 
 # the loader that this machine takes by itself
-OWN = "own" if sys.platform == "linux" and host.architecture() == host.X86 else "llvm"
+OWN = "own" if sys.platform == "linux" and host.architecture() == X86 else "llvm"
 
 # lanes of doubles (None: the machine's own), and who loads the code
 WAYS = [(None, OWN), (1, OWN), (2, "llvm"), (4, OWN), (None, "llvm")]

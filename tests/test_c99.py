@@ -21,7 +21,8 @@ from qddot.compiler.codegen import c99
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime import c_compiler
-from qddot.compiler.targets.host import X86, architecture, host
+from qddot.compiler.targets.host import architecture, host
+from qddot.compiler.targets.target import X86
 from qddot.dynamics import choose, export
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError

@@ -12,7 +12,7 @@ from mechanisms import State, built
 from test_kernels import robot_of
 
 import qddot
-from qddot.compiler.codegen.abi.fastcall import MOST
+from qddot.compiler.codegen.abi.fastcall import FASTCALL_MAX_NUMBERS
 from qddot.dynamics.catalogue import FUNCTIONS
 
 
@@ -35,7 +35,7 @@ def test_same_bits_as_the_ufunc(name, function, dtype):
     kernel = robot.kernel(function, dtype=dtype)
     arrays = inputs_of(robot, function, dtype)
     numbers = sum(x.size for x in arrays) + prod(kernel.output)
-    if not kernel.output or numbers > MOST:
+    if not kernel.output or numbers > FASTCALL_MAX_NUMBERS:
         assert kernel.one_state is None  # NumPy gives a number, not an array; much work hides what a call costs
         return
     if kernel.one_state is None:

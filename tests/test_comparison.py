@@ -9,7 +9,7 @@ import qddot
 from qddot.cli.compare import general_arm
 from qddot.cli.main import main
 from qddot.compiler.ir.expr import trace
-from qddot.compiler.ir.program import AT_HAND, straight_line
+from qddot.compiler.ir.program import REUSE_MAX_OPS, straight_line
 from qddot.dynamics import compare
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import InputError
@@ -28,7 +28,7 @@ def test_every_formulation_is_there_and_auto_is_the_least():
 
 def test_values_that_come_from_memory_cost_more():
     """A value that was used long ago is one more instruction, and that waits."""
-    near, far = ([1.0, *range(n), 1.0] for n in (3, 3 * AT_HAND))
+    near, far = ([1.0, *range(n), 1.0] for n in (3, 3 * REUSE_MAX_OPS))
 
     def last_is_first(x, steps):
         y, z = x[0] * x[1], x[0]

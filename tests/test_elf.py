@@ -14,7 +14,8 @@ import pytest
 
 import qddot
 from qddot.compiler.runtime import loader
-from qddot.compiler.targets.host import X86, architecture
+from qddot.compiler.targets.host import architecture
+from qddot.compiler.targets.target import X86
 from qddot.errors import ObjectError, QddotError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or architecture() != X86, reason="other systems take LLVM's loader")
@@ -238,7 +239,7 @@ def mutated(good: bytes, random_numbers: random.Random) -> bytes:
 CHILD = """
 import faulthandler, resource, struct, sys
 faulthandler.enable()
-from qddot.compiler.runtime.loader import MOST_BYTES, Image
+from qddot.compiler.runtime.loader import IMAGE_MAX_BYTES, Image
 from qddot.errors import ObjectError
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 loaded = refused = number = 0
@@ -247,7 +248,7 @@ while size := sys.stdin.buffer.read(8):
     data = sys.stdin.buffer.read(*struct.unpack("<Q", size))
     try:
         image = Image(data)
-        assert len(image._map) <= MOST_BYTES
+        assert len(image._map) <= IMAGE_MAX_BYTES
         for address in image.functions.values():
             assert image._base <= address < image._base + len(image._map)
         loaded += 1

@@ -17,7 +17,7 @@ from qddot.algorithms import newton_euler
 from qddot.compiler.ir import differentiate, interpreter, loop_program
 from qddot.compiler.ir.expr import Graph, trace
 from qddot.compiler.ir.fuse import fused
-from qddot.compiler.ir.loop_program import Climb, Columns, Place, Rolled, Segment, Sweep
+from qddot.compiler.ir.loop_program import AncestorWalk, Columns, Place, Rolled, Segment, Sweep
 from qddot.compiler.ir.ops import OPS
 from qddot.compiler.ir.ops import fused as exact_fma
 from qddot.compiler.ir.program import straight_line
@@ -178,7 +178,7 @@ def test_loops_loads_and_stores():
         n_inputs=3,
         n_outputs=3,
         slots=[1],
-        shelf=[range(4)],
+        frame=[range(4)],
         kind=[0] * 4,
         parent=[0, 0, 1, 2],
         starts=[[0, 0, 1, 2]],
@@ -204,12 +204,12 @@ def test_climbs_and_columns():
         n_inputs=0,
         n_outputs=32,
         slots=[1],
-        shelf=[range(4)],
+        frame=[range(4)],
         kind=[0] * 4,
         parent=[0, 0, 1, 1],
         starts=[[0, 1, 2, 3]],
         constants=[(), (2.0,), (3.0,), (5.0,)],
-        steps=(Climb([1, 2, 3], [0, 0, 0], [0, 1, 2], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
+        steps=(AncestorWalk([1, 2, 3], [0, 0, 0], [0, 1, 2], (start,), (way,)), Columns(3, (Sweep(True, (unit,)),))),
         clears=True,
     )
     found = np.reshape(loop_program.run(loop_program.fused(program), []), (2, 4, 4))

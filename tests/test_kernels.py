@@ -20,9 +20,8 @@ from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import scalars
-from qddot.compiler.codegen.abi import gufunc
+from qddot.compiler.codegen.abi import gufunc, output_plan, scratch_memory
 from qddot.compiler.codegen.llvm import function_body
-from qddot.compiler.codegen.llvm import straight_line as llvm
 from qddot.compiler.ir import interpreter, schedule
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
@@ -30,7 +29,8 @@ from qddot.compiler.ir.packed_output import layout_of, with_layout
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.ir.schedule import best_order, side_by_side
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import choose, pipeline
 from qddot.dynamics import trace as tracing
@@ -56,10 +56,12 @@ def compiled(function, sizes, output, lanes=None, dtype="float64"):
     program = fused(plain)
     width = host().lanes(dtype) if lanes is None else lanes
     inputs = [(n,) for n in sizes]
-    text = llvm.render(program, inputs, [output], width, dtype, host())
+    text = gufunc.render(program, inputs, [output], width, dtype, host())
     code = llvm_compile.Code(llvm_compile.compile_object(text))
     info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
-    return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), as_computed(plain)
+    return kernel_from_code(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), as_computed(
+        plain
+    )
 
 
 def close(x, y, tolerance):
@@ -327,7 +329,7 @@ def test_long_results_are_written_past_the_caches(monkeypatch, size, lanes):
 
     Eight lanes of AVX-512 write past the caches; results of others that share columns are moved by the same table.
     """
-    monkeypatch.setattr(gufunc, "STREAM", 0)
+    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0)
     where = [k * k % 7 if k < 16 or k > 31 else -1 for k in range(size)]  # some numbers twice, a tile and more of zeros
 
     def numbers(x):
@@ -357,14 +359,14 @@ def test_packed_results_are_written_between_the_operations(monkeypatch, size, pa
 
     Up to twice as many numbers as there are columns that take turns.
     """
-    monkeypatch.setattr(gufunc, "STREAM", 0 if past else 10**12)
+    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0 if past else 10**12)
 
     def numbers(x):
         on_the_way = [x[0] * (k + 0.5) + x[1] for k in range(size - 5)]
         return np.array([*on_the_way, x[1], scalars.sin(x[0]), scalars.cos(x[0]), 0.0 * x[0], 0.0 * x[0]], dtype=object)
 
     kernel, program = compiled(numbers, [2], (size,), lanes=8)
-    assert "@next_tile" in llvm.render(program, [(2,)], [(size,)], 8, "float64", host())
+    assert "@next_tile" in gufunc.render(program, [(2,)], [(size,)], 8, "float64", host())
     x = np.random.default_rng(0).standard_normal((43, 2))
     alone = np.stack([kernel(one) for one in x])  # by the code for one state
     for n in (1, 7, 8, 9, 16, 43):
@@ -395,7 +397,7 @@ def test_long_code_has_no_copy_for_one_lane(monkeypatch, tmp_path, states, name,
     """One state fills a block then, and what is left of a batch a last one; the bits are the same."""
     robot = robot_of(None)
     expected = robot.kernel(name, packed=packed)(*states[: len(robot.kernel(name).inputs)])
-    monkeypatch.setattr(llvm, "ALONE", 1)
+    monkeypatch.setattr(gufunc, "SCALAR_CODE_MAX_OPS", 1)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     long = built(robot.model, name, packed=packed, lanes=lanes)
     assert long.one_state is None
@@ -614,7 +616,7 @@ def test_code_and_kernels_are_freed(way):
 
 def _small():
     graph, nodes, _ = trace(lambda x: np.array([x[0] * x[1] + 2.0], dtype=object), [2])
-    return llvm.render(fused(straight_line(graph, nodes, 2)), [(2,)], [(1,)], host().lanes("float64"), "float64", host())
+    return gufunc.render(fused(straight_line(graph, nodes, 2)), [(2,)], [(1,)], host().lanes("float64"), "float64", host())
 
 
 @pytest.mark.slow
@@ -643,7 +645,7 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch, tmp_path, 
     """
     robot = qddot.chain(100, rng=0)
     if lanes < 8:
-        monkeypatch.setattr(gufunc, "STACK", gufunc.STACK * lanes // 8)
+        monkeypatch.setattr(scratch_memory, "STACK_MAX_BYTES", scratch_memory.STACK_MAX_BYTES * lanes // 8)
         monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     kernel = robot.kernel("inverse_dynamics", lanes=lanes)
     q = np.random.default_rng(0).standard_normal((21, 100))
@@ -756,7 +758,7 @@ def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, 
     assert all(place[x] < place[n] for n in paired.body for x in line.graph.args[n] if x in place)
     q, v = (np.stack(x) for x in zip(*(robot.random_state(k) for k in range(11)), strict=True))
     result = robot.kernel(name, lanes=lanes)(q, v, v)
-    monkeypatch.setattr(schedule, "LONG", 10**9)
+    monkeypatch.setattr(schedule, "PAIRED_SECTION_MIN_OPS", 10**9)
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     assert np.array_equal(qddot.Robot(robot.model).kernel(name, lanes=lanes)(q, v, v), result)
 
@@ -775,7 +777,7 @@ def test_values_that_come_again_have_the_same_bits(monkeypatch, tmp_path):
     q, v = (np.array(x) for x in zip(*(robot.random_state(rng) for _ in range(9)), strict=True))
     results = []
     for k, again in enumerate((1, 10**9)):
-        monkeypatch.setattr(function_body, "AGAIN", again)
+        monkeypatch.setattr(function_body, "RELOAD_AFTER_OPS", again)
         monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path / str(k)))
         results.append(qddot.Robot(robot.model).kernel("forward_dynamics")(q, v, v))
     np.testing.assert_array_equal(*results)
@@ -856,7 +858,7 @@ def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     robot = qddot.load("quadruped")
     packed = built(robot.model, "mass_matrix", packed=True)
-    most = gufunc.STREAM // (8 * packed.layout.size)
+    most = output_plan.STREAMING_MIN_BYTES // (8 * packed.layout.size)
     q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
     full = robot.kernel("mass_matrix")(q[:50])
     before = qddot.get_num_threads()

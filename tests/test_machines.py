@@ -30,15 +30,18 @@ from test_kernels import assert_two_ulp, compiled, hard_angles
 
 import qddot
 from qddot import scalars
-from qddot.compiler.codegen.abi import time_stepping
-from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.codegen.abi import gufunc, time_stepping
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.ir.program import straight_line
+from qddot.compiler.ir.step_program import Layout, Step
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets import host as target
-from qddot.compiler.targets.host import LEVELS, X86, Target, host, native
+from qddot.compiler.targets import target as kinds_of_processors
+from qddot.compiler.targets.host import host, native
+from qddot.compiler.targets.target import HOST, X86, Target
+from qddot.compiler.targets.x86_64 import LEVELS
 
 TESTS = Path(__file__).parent
 BITS = TESTS / "machine_bits.py"
@@ -73,7 +76,7 @@ def test_unknown_and_impossible_loaders_are_refused(monkeypatch):
 def sum_and_product(kind):
     """LLVM text of a small kernel."""
     graph, nodes, _ = trace(lambda x: np.array([x[0] * x[1] + 2.0], dtype=object), [2])
-    return llvm.render(fused(straight_line(graph, nodes, 2)), [(2,)], [(1,)], kind.lanes("float64"), "float64", kind)
+    return gufunc.render(fused(straight_line(graph, nodes, 2)), [(2,)], [(1,)], kind.lanes("float64"), "float64", kind)
 
 
 def test_llvms_loader_drops_three_hundred_kernels():
@@ -248,8 +251,8 @@ def test_no_text_asks_for_what_is_not_there(fma):
     kind = Target("x86-64", X86, 256, fma)
     graph, nodes, _ = trace(lambda x: np.array([scalars.sin(x[0] * x[1] + x[2]), scalars.cos(x[0])], dtype=object), [4])
     program = fused(straight_line(graph, nodes, 4))
-    texts = [llvm.render(program, [(4,)], [(2,)], 4, dtype, kind) for dtype in ("float64", "float32")]
-    texts.append(time_stepping.render(time_stepping.Step(program), time_stepping.Layout(2, 0, 0, 2, 4), fma)[0])
+    texts = [gufunc.render(program, [(4,)], [(2,)], 4, dtype, kind) for dtype in ("float64", "float32")]
+    texts.append(time_stepping.render(Step(program), Layout(2, 0, 0, 2, 4), kind)[0])
     for text in texts:
         called = [line for line in text.splitlines() if "@llvm.fma." in line and not line.startswith("declare")]
         assert bool(called) == fma
@@ -281,14 +284,14 @@ def test_the_cache_tells_processors_apart(monkeypatch):
     kinds += [Target(name, X86, level.vector_bits, level.fma) for name, level in LEVELS.items()]
     before = [kind.identity for kind in kinds]
     assert len(set(before)) == len(kinds)
-    features = {name: not has for name, has in target._multiarray_umath.__cpu_features__.items()}
-    monkeypatch.setattr(target, "_multiarray_umath", type("", (), {"__cpu_features__": features}))
-    target._processor.cache_clear()
+    features = {name: not has for name, has in kinds_of_processors._multiarray_umath.__cpu_features__.items()}
+    monkeypatch.setattr(kinds_of_processors, "_multiarray_umath", type("", (), {"__cpu_features__": features}))
+    kinds_of_processors._processor.cache_clear()
     try:
         after = [kind.identity for kind in kinds]
     finally:
-        target._processor.cache_clear()
-    assert [a == b for a, b in zip(before, after, strict=True)] == [kind.cpu != target.HOST for kind in kinds]
+        kinds_of_processors._processor.cache_clear()
+    assert [a == b for a, b in zip(before, after, strict=True)] == [kind.cpu != HOST for kind in kinds]
 
 
 # ---- emulated machines -------------------------------------------------------------------------------------------------

@@ -11,14 +11,15 @@ from real_robots import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
-from qddot.compiler.codegen.llvm import lazy_inputs
-from qddot.compiler.codegen.llvm import straight_line as llvm
+from qddot.compiler.codegen.abi import gufunc
+from qddot.compiler.codegen.llvm import lazy_inputs, memory_plan
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info
 from qddot.compiler.targets.host import host
 from qddot.dynamics import catalogue, pipeline
 from qddot.dynamics import trace as tracing
@@ -352,11 +353,13 @@ def test_wide_parameters_in_rows(monkeypatch):
     found = {(t.start, t.chunk, tuple(sorted(t.nodes)), tuple(graph.args[n][0] for n in t.later)) for t in tiles.values()}
     assert found == {(0, 0, (0, 1, 2, 3), (4, 5, 6)), (4, 1, (0, 2, 3), ()), (8, 1, (1,), ()), (18, 1, (3,), ())}
 
-    monkeypatch.setattr(llvm, "CHUNK", 2)
-    text = llvm.render(program, shapes, [(4,)], 8, "float64", host(), 2)
+    monkeypatch.setattr(memory_plan, "FUNCTION_MAX_OPS", 2)
+    text = gufunc.render(program, shapes, [(4,)], 8, "float64", host(), 2)
     assert host().avx512 == ("core8r" in text)
     info = Info("toy", "", "unrolled", "float64", 8, program.count(), len(code), 0, 0.0, False)
-    k = Kernel(llvm_compile.Code(llvm_compile.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: "")
+    k = kernel_from_code(
+        llvm_compile.Code(llvm_compile.compile_object(text)), ["x", "y", "z"], shapes, (4,), info, lambda: ""
+    )
     x, y, z = (np.random.default_rng(0).standard_normal((24, *shape)) for shape in shapes)
     expected = [interpreter.run(program, np.concatenate([a, b.ravel(), c])) for a, b, c in zip(x, y, z, strict=True)]
     close(k(x, y, z), expected, OTHER_ORDER)

@@ -13,7 +13,7 @@ from qddot.compiler.ir import interpreter, loop_program
 from qddot.compiler.ir.fuse import fused
 from qddot.dynamics import catalogue, trace
 from qddot.dynamics.catalogue import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
-from qddot.dynamics.loop_tracing.lowering import shelves
+from qddot.dynamics.loop_tracing.lowering import frames
 from qddot.errors import NotRollableError
 from qddot.mechanism.model import Frame, Mimic
 from qddot.robots.generators import random_tree
@@ -200,14 +200,14 @@ def test_long_robots_of_many_kinds_are_not_rolled():
     assert robot.kernel("gravity_force").info.form == "unrolled"
 
 
-def test_rows_share_shelves_where_they_can():
-    assert max(shelves([0, *range(50)])) == 1  # a chain needs two
+def test_rows_share_frames_where_they_can():
+    assert max(frames([0, *range(50)])) == 1  # a chain needs two
     tree = random_tree(40, rng=3).model()
     parent = [max(p, 0) for p in tree.parent]
-    shelf = shelves(parent)
+    frame = frames(parent)
     for i in range(1, len(parent)):  # a link's own stays until its last child
         for k in range(parent[i] + 1, i):
-            assert shelf[k] != shelf[parent[i]]
+            assert frame[k] != frame[parent[i]]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def explain(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
 
 def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) -> str:
     """The same for rolled code: the operations of each loop for one link of each kind, and those of all links together."""
-    from qddot.compiler.ir.loop_program import Climb
+    from qddot.compiler.ir.loop_program import AncestorWalk
 
     program = rolled(model, name, method, **needs)
     rows: dict[str, Counter[str]] = {}
@@ -40,10 +40,10 @@ def explain_rolled(model: Model, name: str, method: str = "auto", **needs: Any) 
 
     of_kind = [[i for i in range(1, len(program.kind)) if program.kind[i] == k] for k in range(max(program.kind) + 1)]
     for k, step in enumerate(program.loops, 1):
-        if isinstance(step, Climb):
+        if isinstance(step, AncestorWalk):
             for n, segment in enumerate(step.starts):
                 tell(f"loop {k} columns", [i for i, kind in zip(step.rows, step.kinds, strict=True) if kind == n], segment)
-        way = "through" if isinstance(step, Climb) else "inward" if step.backward else "outward"
+        way = "through" if isinstance(step, AncestorWalk) else "inward" if step.backward else "outward"
         for links, segment in zip(of_kind, step.segments, strict=True):
             tell(f"loop {k} {way}", links, segment)
     return _table("loop and links", rows, program.count(), "total of all links")

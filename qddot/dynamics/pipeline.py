@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qddot.compiler.ir.packed_output import Layout, layout_of, with_layout
-from qddot.compiler.runtime import llvm_compile, stored
+from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.forks import guarded_lock
-from qddot.compiler.runtime.kernel import Info, Kernel, Shape
+from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
+from qddot.compiler.runtime.kernel import Info, Kernel, Shape, Source
 from qddot.compiler.runtime.time_stepping import TimeLoop
-from qddot.compiler.targets.host import Target, host, named
+from qddot.compiler.targets import registry as targets
+from qddot.compiler.targets.host import host
+from qddot.compiler.targets.target import Target
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
@@ -30,11 +33,11 @@ from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model
 
 if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
-    from qddot.compiler.codegen.abi.time_stepping import Layout as StepLayout
-    from qddot.compiler.codegen.abi.time_stepping import Step
     from qddot.compiler.ir.expr import Graph
     from qddot.compiler.ir.loop_program import Rolled
     from qddot.compiler.ir.program import Program
+    from qddot.compiler.ir.step_program import Layout as StepLayout
+    from qddot.compiler.ir.step_program import Step
 
 MOST_INSTRUCTIONS = 150_000  # of straight-line code: some half a minute to compile
 _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions each
@@ -59,13 +62,20 @@ _FACTS: stored.Fields = {
 
 def build(model: Model, request: Request) -> Kernel:
     """The kernel of a function of a model, from the cache if it is there."""
-    begin, function, target = time.perf_counter(), lookup(request.function, request.method)[0], target_of(request.target)
+    begin, function, target = (
+        time.perf_counter(),
+        lookup(request.function, request.method)[0],
+        targets.named(request.target),
+    )
     inputs, output = input_shapes(model, function, request.free), function.output(model)
     fields = {**_FACTS, "layout": Layout.from_json} if request.packed else _FACTS
     key = _digest(model.digest, request, target.identity)
-    found, cached = stored.find(key, fields), True
+    found, cached = stored.find(key, fields, target), True
     if found is None:
-        found, cached = stored.store(key, *_compiled(model, request, inputs, output, target), fields), False
+        facts, text = _rendered(model, request, inputs, output, target)
+        with _Notice(f"{request.function} of {model.name!r}", facts["instructions"]):
+            data = targets.compile_module(text, target, request.function)
+        found, cached = stored.store(key, facts, data, fields, target), False
     facts, data, code = found
     layout = facts.pop("layout", None)
     tracing = {**request.tracing, **({"sums": True} if facts.pop("sums") else {})}
@@ -79,7 +89,7 @@ def build(model: Model, request: Request) -> Kernel:
         free=request.free,
         **facts,
     )
-    return Kernel(
+    return kernel_from_code(
         code,
         (*function.inputs, *request.free),
         inputs,
@@ -87,12 +97,16 @@ def build(model: Model, request: Request) -> Kernel:
         info,
         lambda: told(model, request.function, info.method, **tracing),
         layout,
+        Source(lambda: _rendered(model, request, inputs, output, target)[1], lambda text: targets.assembly(text, target)),
     )
 
 
-def _compiled(
+def _rendered(
     model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
-) -> tuple[dict[str, Any], bytes]:
+) -> tuple[dict[str, Any], str]:
+    """The LLVM text of a kernel, and the facts about it."""
+    from qddot.compiler.codegen.abi import gufunc
+
     facts, program = _chosen(model, request)
     if facts["form"] == "unrolled":
         program = scheduled(program, output)
@@ -105,9 +119,8 @@ def _compiled(
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
     lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
-    with _Notice(f"{request.function} of {model.name!r}", facts["instructions"]):
-        data = _kernel_code(program, inputs, output, lanes, request.dtype, target, len(request.free))
-    return {**facts, "lanes": lanes, "fused": target.fma}, data
+    text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
+    return {**facts, "lanes": lanes, "fused": target.fma}, text
 
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
@@ -202,6 +215,8 @@ def scheduled(program: Program, shape: Shape = ()) -> Program:
 
 def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
     """A kernel of any traced function of arrays, with batches as a robot's functions have."""
+    from qddot.compiler.codegen.abi import gufunc
+
     begin = time.perf_counter()
     program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
     target, count = host(), len(program.nodes())
@@ -211,11 +226,12 @@ def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs
         return kept
     found, cached = stored.find(key, {}), True
     if found is None:
-        data = _kernel_code(program, list(inputs), output, lanes, "float64", target)
-        found, cached = stored.store(key, {}, data, {}), False
+        text = gufunc.render(program, list(inputs), [output], lanes, "float64", target)
+        found, cached = stored.store(key, {}, targets.compile_module(text, target, what), {}), False
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
     info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
-    return _kernels.keep(key, Kernel(found.code, names, inputs, output, info, lambda: f"{what}: {count} operations"))
+    explained = f"{what}: {count} operations"
+    return _kernels.keep(key, kernel_from_code(found.code, names, inputs, output, info, lambda: explained))
 
 
 def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
@@ -230,19 +246,10 @@ def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
     found = stored.find(key, fields)
     if found is None:
         with _Notice(what, sum(len(p.nodes()) for p in step.programs())):
-            text, layout = time_stepping.render(step, layout, target.fma)
-            data = llvm_compile.compile_object(text, target)
+            text, layout = time_stepping.render(step, layout, target)
+            data = targets.compile_module(text, target, what)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
     return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
-
-
-def _kernel_code(
-    program: Any, inputs: list[Shape], output: Shape, lanes: int, dtype: str, target: Target, free: int = 0
-) -> bytes:
-    from qddot.compiler.codegen.llvm import straight_line
-
-    text = straight_line.render(program, inputs, [output], lanes, dtype, target, free)
-    return llvm_compile.compile_object(text, target)
 
 
 class _Newest:
@@ -288,15 +295,7 @@ class _Notice:
             print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
 
 
-# ---- targets and keys ------------------------------------------------------------------------------------------------
-
-
-def target_of(name: str) -> Target:
-    """What to compile for: "cpu" is this machine's processor, "cpu:x86-64-v3" another one by LLVM's name of it."""
-    kind, _, cpu = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind != "cpu":
-        raise InputError(f"target={name!r} is not known; take 'cpu', or a processor such as 'cpu:x86-64-v3'")
-    return named(cpu) if cpu else host()
+# ---- keys ----------------------------------------------------------------------------------------------------------
 
 
 def operations(program: Program) -> str:

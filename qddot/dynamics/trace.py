@@ -50,14 +50,14 @@ def traced(
     The model is rewritten first unless `regroup` is False or the links it has are not known yet; with `sums`, links on
     parallel axes are turned by sums of angles. A trace of more than `most` operations is given up.
     """
-    from qddot.compiler.ir.expr import MOST_NODES, Graph
+    from qddot.compiler.ir.expr import MAX_NODES, Graph
     from qddot.compiler.ir.program import straight_line
 
     function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
     fill = filling(model, function, formulation, chosen, regroup)
     shapes = input_shapes(model, function, free)
-    graph = Graph(MOST_NODES if most is None else most)
+    graph = Graph(MAX_NODES if most is None else most)
     arrays = [x.reshape(s) for x, s in zip(graph.vectors([prod(s) for s in shapes]), shapes, strict=True)]
     if function.inputs[0] == "q":
         guard_quaternions(model, arrays[0])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.compiler.codegen.abi.time_stepping import Layout, Step
+from qddot.compiler.ir.step_program import Layout, Step
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets.host import host

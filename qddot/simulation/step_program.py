@@ -12,9 +12,9 @@ from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics.pipeline import program_of, unknowns
 
 if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
-    from qddot.compiler.codegen.abi.time_stepping import Step
     from qddot.compiler.ir.expr import Graph
     from qddot.compiler.ir.program import Program
+    from qddot.compiler.ir.step_program import Step
 
 Run = Callable[..., Any]
 
@@ -48,7 +48,7 @@ class Calls:
 
     def step(self, result: Any) -> Step:
         """The step that gives this result, and calls the functions."""
-        from qddot.compiler.codegen.abi.time_stepping import Call, Step
+        from qddot.compiler.ir.step_program import Call, Step
 
         n = self.n_inputs
         arguments = tuple(Call(f, program_of(self.what, self.graph, nodes, n)) for f, nodes in self.made)

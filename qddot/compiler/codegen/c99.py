@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -31,23 +32,30 @@ Text = tuple[str, int]  # an expression and how tightly it binds
 Array = tuple[str, int]  # the name and the length of an argument
 
 
+class RenderOptions(TypedDict, total=False):
+    """Choices about the C code."""
+
+    dtype: str  # "float64" unless given
+    own_sincos: bool  # the kernels' own sine and cosine (the default) or the C library's
+    fma: bool  # whether sine and cosine use fma (the default); whether the program does is its maker's choice
+    inline: bool  # a `static inline` function; not unless given
+    label: Callable[[str, int], str]  # the comment above the code of a symbol of a link
+
+
+def _symbol_and_link(symbol: str, link: int) -> str:
+    return f"{symbol} {link}"
+
+
 def render(
     program: Program,
     name: str,
     inputs: Sequence[Array],
     output: Array,
-    *,
-    dtype: str = "float64",
-    own_sincos: bool = True,
-    fma: bool = True,
-    inline: bool = False,
-    label: Callable[[str, int], str] = lambda symbol, link: f"{symbol} {link}",
+    **options: Unpack[RenderOptions],
 ) -> str:
-    """The code of a C function `name` of the input arrays, which writes the output array.
-
-    `label` gives the comment above what computes a symbol of a link. Without `fma` the sine and cosine do without it too;
-    whether the program itself is fused is its maker's choice.
-    """
+    """The code of a C function `name` of the input arrays, which writes the output array."""
+    dtype, fma = options.get("dtype", "float64"), options.get("fma", True)
+    own_sincos, label = options.get("own_sincos", True), options.get("label", _symbol_and_link)
     for argument, _ in (*inputs, output):
         if not re.fullmatch(r"[a-zA-Z]\w*[a-zA-Z]|[a-zA-Z]", argument) or argument.startswith(("sin_", "cos_")):
             raise ValueError(f"{argument!r} could be taken for a name of the code's own")
@@ -60,7 +68,7 @@ def render(
         text += [*_sincos(writer.helper, writer.T, fma), ""]
     uncontracted = [] if fma else _CONTRACTION  # with fma no expression has a product in a sum
     start = declaration(name, inputs, output, dtype)
-    text += [f"static inline {start}"] if inline else [f"{start};", "", start]
+    text += [f"static inline {start}"] if options.get("inline") else [f"{start};", "", start]
     return "\n".join([*text, "{", *uncontracted, *body, "}", ""])
 
 
@@ -269,7 +277,7 @@ def number(x: float, dtype: str) -> str:
 
 
 def _sincos(name: str, T: str, fma: bool) -> list[str]:
-    """The operations of `compiler/sincos.py` in their order; floats go by way of doubles, as in the kernels."""
+    """The operations of `codegen/llvm/sincos.py` in their order; floats go by way of doubles, as in the kernels."""
 
     def fused(a: str, b: str, c: str) -> str:
         if fma:

@@ -24,8 +24,8 @@ from qddot.errors import KernelTooLargeError
 from qddot.scalars import Unknown
 
 UNIT = 2.0**-52  # of a number that comes in: one unit in its last place is taken for rounding
-_NEAR = 2.0**-40  # of a number: those that may be the same are looked for so near to it
-MOST_NODES = 1_500_000  # some 600 MB
+_SEARCH_RADIUS = 2.0**-40  # relative: how near to a number an equal one is looked for
+MAX_NODES = 1_500_000  # some 600 MB
 _NUMBERS = frozenset({"const", "column"})
 _ON_COLUMNS: dict[str, Any] = {
     "add": np.add,
@@ -40,10 +40,10 @@ _ON_COLUMNS: dict[str, Any] = {
 
 
 class Graph:
-    """Nodes by number, arguments before users; at most so many."""
+    """Nodes by number, arguments before users; at most `max_nodes`."""
 
-    def __init__(self, most: int = MOST_NODES) -> None:
-        self.most = most
+    def __init__(self, max_nodes: int = MAX_NODES) -> None:
+        self.max_nodes = max_nodes
         self.ops: list[str] = []
         self.args: list[tuple[Any, ...]] = []
         self.marks: list[
@@ -74,7 +74,7 @@ class Graph:
             node = self._node("const", (value,), ("const", value))
             self._bounds.setdefault(node, 0.0)
             return node
-        for near in (value, value * (1.0 - _NEAR), value * (1.0 + _NEAR)):
+        for near in (value, value * (1.0 - _SEARCH_RADIUS), value * (1.0 + _SEARCH_RADIUS)):
             for node in self._near.get(_leading(near), ()):
                 if abs(self.args[node][0] - value) <= self._bounds[node] + bound:
                     return node
@@ -98,8 +98,8 @@ class Graph:
     def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
         found = self._index.get(key)
         if found is None:
-            if len(self.ops) >= self.most:
-                raise KernelTooLargeError(f"the trace has more than {self.most:,} operations")
+            if len(self.ops) >= self.max_nodes:
+                raise KernelTooLargeError(f"the trace has more than {self.max_nodes:,} operations")
             found = self._index[key] = len(self.ops)
             self.ops.append(op)
             self.args.append(args)
@@ -174,7 +174,7 @@ class Graph:
 def _leading(value: float) -> tuple[int, int]:
     """The leading digits of a number: what those near to it share, or have next to its own."""
     mantissa, exponent = math.frexp(value)
-    return exponent, math.floor(mantissa / _NEAR)
+    return exponent, math.floor(mantissa / _SEARCH_RADIUS)
 
 
 def _bound(op: str, values: Sequence[Any], bounds: Sequence[Any], result: Any) -> Any:
@@ -292,8 +292,8 @@ class Expr(Unknown):
 _SCALARS = (Expr, float, int, np.floating, np.integer)
 
 
-def trace(function: Any, sizes: Sequence[int], most: int = MOST_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:
+def trace(function: Any, sizes: Sequence[int], max_nodes: int = MAX_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:
     """Runs a function on unknown vectors of the given sizes: the graph, the nodes of its result, and its shape."""
-    graph = Graph(most)
+    graph = Graph(max_nodes)
     result = np.asarray(function(*graph.vectors(sizes)), dtype=object)
     return graph, graph.nodes_of(result), result.shape

@@ -1,7 +1,7 @@
-"""Multiply-adds fused in the IR, as a choice of ours and not of a backend: then every backend rounds alike.
+"""Multiply-adds are fused in the IR and not by a backend, so that all backends round alike.
 
-A product whose only uses are sums is computed inside them. Signs go into the fused operation, and a lone sign in front of
-a difference turns it round: where that is computed, not where the sign stands, for which it would have to wait.
+A product whose only uses are sums is fused into them. Signs go into the fused operation: -(a - b) becomes b - a where the
+difference is computed, which shortens the live range.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Programs that keep their loops: code that does not grow with what it works on.
+"""Programs that keep their loops: code whose size does not grow with the number of links.
 
-A rolled program works on rows. Row 0 is the first one's parent; every other row has a parent of a smaller number, a kind,
-constants of its own, and places where its numbers stand in the inputs and outputs. Rows have memory: in each of several
-areas a shelf with so many slots. Rows may share a shelf where they do not need it at the same time. A sweep visits the
-rows from 1 on, in order or backwards, and runs the segment of the row's kind: straight-line code whose inputs come from
-`sources` and whose outputs go to `targets`; all is read before anything is written. Before, between and after sweeps
-there may be segments of row 0. A climb is done for each column of a matrix: a segment for the row that the column belongs
-to, then one for its parent, and so on up to row 0, which has none. Steps may also be repeated as they are for each column.
+A loop program works on rows, one for each link. Row 0 is the parent of the first; every other row has a parent of a smaller
+number, a kind, constants of its own, and indices where its numbers start in the inputs and outputs. Rows have memory: a
+frame in each of several arenas; frames with disjoint live ranges share storage. A sweep visits the rows from 1 on, forward
+or backward, and runs the segment of the row's kind: straight-line code whose inputs come from `sources` and whose outputs
+go to `targets`; everything is read before anything is written. Before, between and after sweeps there may be segments of
+row 0. An ancestor walk runs for each column of a matrix: a segment for the row of the column, then one for its parent, and
+so on up to row 0, which has none. Steps may also be repeated for each column.
 
 | place           | meaning                                                                  |
 |-----------------|--------------------------------------------------------------------------|
@@ -14,7 +14,7 @@ to, then one for its parent, and so on up to row 0, which has none. Steps may al
 | output          | outputs, the same, + `pitch` times the number of the column; or added    |
 | unit            | 1 if `number` + starts[table][row] is the number of the column, else 0   |
 | constant        | a constant of the row                                                    |
-| own, parent     | slot `number` of the row's shelf, or of its parent's, in area `table`    |
+| own, parent     | slot `number` of the row's frame, or of its parent's, in arena `table`   |
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Climb:
+class AncestorWalk:
     """For each column its row, which of the `starts` begins it, and its number, which several may have; then from parent to
     parent the segment of each kind.
     """
@@ -77,7 +77,7 @@ class Columns:
     steps: tuple[Step, ...]
 
 
-Step = Segment | Sweep | Climb | Columns
+Step = Segment | Sweep | AncestorWalk | Columns
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Rolled:
     names: Sequence[str]
     n_inputs: int
     n_outputs: int
-    slots: Sequence[int]  # of a shelf, by area
-    shelf: Sequence[Sequence[int]]  # of each row, by area
+    slots: Sequence[int]  # of a frame, by arena
+    frame: Sequence[Sequence[int]]  # of each row, by arena
     kind: Sequence[int]
     parent: Sequence[int]
     starts: Sequence[Sequence[int]]
@@ -98,10 +98,10 @@ class Rolled:
     adds: bool = False  # whether what is written to an output is added to what is there
 
     @property
-    def loops(self) -> list[Sweep | Climb]:
+    def loops(self) -> list[Sweep | AncestorWalk]:
         """The loops over rows, in order; those that are repeated for each column too."""
         steps = [x for step in self.steps for x in (step.steps if isinstance(step, Columns) else (step,))]
-        return [step for step in steps if isinstance(step, Sweep | Climb)]
+        return [step for step in steps if isinstance(step, Sweep | AncestorWalk)]
 
     @property
     def repeats(self) -> bool:
@@ -121,20 +121,20 @@ class Rolled:
             if isinstance(step, Segment):
                 yield step, 1
                 continue
-            if isinstance(step, Climb):
+            if isinstance(step, AncestorWalk):
                 starts, passed = Counter(step.kinds), self._passed(step)
                 yield from ((segment, starts[k]) for k, segment in enumerate(step.starts))
             times = rows if isinstance(step, Sweep) else passed
             yield from ((segment, times[k]) for k, segment in enumerate(step.segments))
 
-    def _passed(self, climb: Climb) -> Counter[int]:
-        """How often climbs come through rows of each kind."""
-        carried = Counter(climb.rows)
+    def _passed(self, walk: AncestorWalk) -> Counter[int]:
+        """How often walks pass rows of each kind."""
+        carried = Counter(walk.rows)
         passed: Counter[int] = Counter()
         for row in range(len(self.kind) - 1, 0, -1):
             carried[self.parent[row]] += carried[row]
             passed[self.kind[row]] += carried[row]
-        own = Counter(self.kind[row] for row in climb.rows)
+        own = Counter(self.kind[row] for row in walk.rows)
         return passed - own
 
     def count(self) -> dict[str, int]:
@@ -150,8 +150,8 @@ class Rolled:
         return sum(times * len(segment.program.nodes()) for segment, times in self.executed())
 
     def memory(self) -> list[int]:
-        """How many numbers each area has."""
-        return [n * (max(shelf) + 1) for n, shelf in zip(self.slots, self.shelf, strict=True)]
+        """How many numbers each arena has."""
+        return [n * (max(frame) + 1) for n, frame in zip(self.slots, self.frame, strict=True)]
 
     def visits(self, sweep: Sweep) -> Iterator[int]:
         rows = range(1, len(self.kind))
@@ -170,7 +170,7 @@ def fused(rolled: Rolled) -> Rolled:
         if isinstance(x, Columns):
             return replace(x, steps=tuple(map(step, x.steps)))
         segments = tuple(map(each, x.segments))
-        if isinstance(x, Climb):
+        if isinstance(x, AncestorWalk):
             return replace(x, starts=tuple(map(each, x.starts)), segments=segments)
         return replace(x, segments=segments)
 
@@ -179,11 +179,11 @@ def fused(rolled: Rolled) -> Rolled:
 
 def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
     """The outputs for one set of inputs: the definition of what a rolled program computes."""
-    memory = [[[math.nan] * n for _ in range(max(shelf) + 1)] for n, shelf in zip(rolled.slots, rolled.shelf, strict=True)]
+    memory = [[[math.nan] * n for _ in range(max(frame) + 1)] for n, frame in zip(rolled.slots, rolled.frame, strict=True)]
     outputs = [0.0 if rolled.clears else math.nan] * rolled.n_outputs
 
-    def shelf(place: Place, row: int) -> list[float]:
-        return memory[place.table][rolled.shelf[place.table][row if place.where == "own" else rolled.parent[row]]]
+    def frame(place: Place, row: int) -> list[float]:
+        return memory[place.table][rolled.frame[place.table][row if place.where == "own" else rolled.parent[row]]]
 
     def read(place: Place, row: int, column: int) -> float:
         if place.where == "unit":
@@ -192,7 +192,7 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
             return float(inputs[place.number + rolled.starts[place.table][row]])
         if place.where == "constant":
             return rolled.constants[row][place.number]
-        return shelf(place, row)[place.number]
+        return frame(place, row)[place.number]
 
     def execute(segment: Segment, row: int, column: int) -> None:
         values = interpreter.run(segment.program, [read(p, row, column) for p in segment.sources])
@@ -201,7 +201,7 @@ def run(rolled: Rolled, inputs: Sequence[float]) -> list[float]:
                 at = place.number + rolled.starts[place.table][row] + place.pitch * column
                 outputs[at] = outputs[at] + value if rolled.adds else value
             else:
-                shelf(place, row)[place.number] = value
+                frame(place, row)[place.number] = value
 
     def follow(steps: tuple[Step, ...], column: int = 0) -> None:
         for step in steps:

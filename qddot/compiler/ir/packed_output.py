@@ -1,9 +1,9 @@
-"""Packed results: each number that varies, once.
+"""Packed results: the unique non-constant entries.
 
 A matrix of a robot with branches is mostly zeros, and a symmetric one has everything else twice. A batch of them is bound
-by writing it. What is constant and what is equal for every state is known from the trace: a packed kernel leaves it out,
-and its layout says where the numbers belong. They are in the order in which they are computed, so that they can be written
-on the way (`tiles`).
+by memory bandwidth. The trace tells which entries are constant and which are equal for all states: a packed kernel omits
+them, and its layout says where the numbers belong. They are in the order in which they are computed, so that they can be
+written on the way (`streamed_output`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from qddot.errors import InputError
 if TYPE_CHECKING:  # a kernel from the cache is not traced
     from qddot.compiler.ir.program import Program
 
-SHORT = 32  # numbers of a result up to which it is written at once
-WHOLE = 8  # a longer packed result has a multiple of so many numbers: its rows begin in the same places of memory's lines
+SHORT_RESULT_MAX_NUMBERS = 32  # a longer result shares columns and is written tile by tile
+ROW_PADDING_NUMBERS = 8  # a longer packed result is padded to a multiple: all rows have the same cache-line alignment
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,19 @@ def layout_of(program: Program, shape: tuple[int, ...]) -> Layout:
     graph, when = program.graph, {n: k for k, n in enumerate(program.body)}
 
     def computed(n: int) -> int:
-        """When a number is there; inputs, and their sines and cosines, which are not computed on the way, come last."""
-        wave = graph.ops[n] in ("sin", "cos") and graph.ops[graph.args[n][0]] == "input"
-        return len(when) if wave else when.get(n, len(when))
+        """When a number is computed; inputs and their sines and cosines, which no operation computes, come last."""
+        of_input = graph.ops[n] in ("sin", "cos") and graph.ops[graph.args[n][0]] == "input"
+        return len(when) if of_input else when.get(n, len(when))
 
     fixed = [graph.ops[n] == "const" for n in program.outputs]
     varying = dict.fromkeys(n for n, c in zip(program.outputs, fixed, strict=True) if not c)
     place = {n: k for k, n in enumerate(sorted(varying, key=computed))}
     constants = [graph.args[n][0] if c else 0.0 for n, c in zip(program.outputs, fixed, strict=True)]
-    size = len(place) if len(place) <= SHORT else -(-len(place) // WHOLE) * WHOLE
+    size = (
+        len(place)
+        if len(place) <= SHORT_RESULT_MAX_NUMBERS
+        else -(-len(place) // ROW_PADDING_NUMBERS) * ROW_PADDING_NUMBERS
+    )
     return Layout.from_json([shape, [place.get(n, -1) for n in program.outputs], constants, size])
 
 

@@ -1,4 +1,4 @@
-"""A program: what a graph's nodes are computed for, and in which order. Straight-line code; `rolled` has loops.
+"""A program: what a graph's nodes are computed for, and in which order. Straight-line code; `loop_program` has loops.
 
 The interpreter defines what a program computes; renderers are compared with it.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from qddot.compiler.ir.expr import Graph
 from qddot.compiler.ir.ops import LEAVES, OPS
 
-AT_HAND = 100  # instructions that a value stays in a register for, or where the processor still has it
+REUSE_MAX_OPS = 100  # reuse distance up to which a value is expected in a register
 
 
 @dataclass
@@ -29,9 +29,9 @@ class Program:
         return self.body
 
     def sections(self) -> Iterator[tuple[str, int, list[int]]]:
-        """Straight-line code in the stretches that each compute one symbol of one link: (symbol, link, nodes).
+        """Sections, each of which computes one symbol of one link: (symbol, link, nodes).
 
-        What comes after the last mark is the "rest" of link 0.
+        The code after the last mark is the "rest" of link 0.
         """
         marks = iter([*self.graph.marks, (len(self.graph), "rest", 0)])
         end, symbol, link = next(marks)
@@ -48,15 +48,15 @@ class Program:
             yield symbol, link, found
 
     def cost(self) -> int:
-        """Instructions, and twice those of their operands that were last at hand so long before that they are in memory.
+        """Instructions, and 2 × operands whose reuse distance exceeds `REUSE_MAX_OPS`, which are expected to be reloaded.
 
-        A measure for choosing between programs: that of time a state, docs/decisions/0005.
+        An estimate of the time per state, for choosing between programs (docs/decisions/0005).
         """
         last, reloads = {n: k for k, n in enumerate(self.body)}, 0
         for k, node in enumerate(self.body):
             for x in self.graph.args[node]:
                 if x in last:
-                    reloads += k - last[x] > AT_HAND
+                    reloads += k - last[x] > REUSE_MAX_OPS
                     last[x] = k
         return len(self.body) + 2 * reloads
 

@@ -1,12 +1,11 @@
-"""The order of straight-line code: limb by limb where that keeps values at hand.
+"""The schedule of straight-line code: branch by branch of a tree where that shortens live ranges.
 
-Within a section, one symbol of one link, operations stay in the order of the trace, in which neighbours do not wait for
-each other. Sections move as a whole: each comes when the first output asks for it, after what it needs itself. So the
-velocities of one leg are still there when its forces are computed, and those of the other legs are not yet.
+Within a section, which computes one symbol of one link, operations stay in the order of the trace, where neighbours are
+independent. Sections move as a whole: each is scheduled when the first output needs it, after the sections that it needs
+itself. So the velocities of one leg are still in registers when its forces are computed, and no other leg's are yet.
 
-Sections that take mostly the same are computed side by side, two at a time, such as M⁻¹ times one column and the next:
-what both take is loaded once for two operations. A processor that computes with two registers full of numbers in a cycle
-loads little more than one.
+Sections with mostly the same operands are interleaved in pairs, such as M⁻¹ times one column and the next: a shared
+operand is loaded once for two operations. A processor with two FMA ports has about one 512-bit load per cycle.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from typing import Any
 
 from qddot.compiler.ir.program import Program
 
-LONG = 30  # operations of a section that is worth a place beside another one
-WORTH = 0.99  # of the cost of the trace: neighbours that do not wait for each other are worth more than the last percent
+PAIRED_SECTION_MIN_OPS = 30  # of a section that is interleaved with another one; also how far its operations move
+REORDER_MAX_COST_RATIO = 0.99  # to the trace's order: its independent neighbours are worth more than the last percent
 
 
 def best_order(program: Program, shape: tuple[int, ...] = ()) -> Program:
     """The program in the order of least `cost`: as traced, or on demand of the outputs.
 
-    They are asked for as they stand, as they are computed, or, of square matrices, from the last row and column inward: all
-    of one limb, with what it shares with the body, before the next.
+    Outputs are demanded in order, as traced, or, of square matrices, from the last row and column inward: all of one branch
+    with what it shares with the trunk, before the next.
     """
     outputs = list(dict.fromkeys(program.outputs))
     orders = [outputs, sorted(outputs)]
     if len(shape) > 1 and shape[-1] == shape[-2]:
         orders.append(list(dict.fromkeys(_inward(program.outputs, shape[-1]))))
     best = min((_on_demand(program, order) for order in orders), key=Program.cost)
-    return best if best.cost() < WORTH * program.cost() else program
+    return best if best.cost() < REORDER_MAX_COST_RATIO * program.cost() else program
 
 
 def _inward(outputs: list[int], n: int) -> list[int]:
@@ -48,7 +47,7 @@ def _inward(outputs: list[int], n: int) -> list[int]:
 
 
 def _on_demand(program: Program, outputs: Iterable[int]) -> Program:
-    """Each section when the first of the outputs asks for it."""
+    """Each section when the first of the outputs needs it."""
     args, sections = program.graph.args, [nodes for _, _, nodes in program.sections()]
     home = {n: k for k, nodes in enumerate(sections) for n in nodes}
     needs = [sorted({home[x] for n in s for x in args[n] if x in home} - {k}) for k, s in enumerate(sections)]
@@ -71,13 +70,17 @@ def _on_demand(program: Program, outputs: Iterable[int]) -> Program:
 
 
 def side_by_side(program: Program) -> Program:
-    """The same program with long sections that follow each other and take mostly the same in pairs."""
+    """The same program with neighbouring long sections of mostly the same operands interleaved."""
     args, ends = program.graph.args, [end for end, _, _ in program.graph.marks]
     body: list[int] = []
-    held: list[int] = []  # a section that waits for the next one
+    held: list[int] = []  # the previous section
     for _, nodes in groupby(program.body, lambda n: bisect_right(ends, n)):
         section = list(nodes)
-        if min(len(held), len(section)) >= LONG and _alike(program, held, section) and _apart(args, held, section):
+        if (
+            min(len(held), len(section)) >= PAIRED_SECTION_MIN_OPS
+            and _alike(program, held, section)
+            and _apart(args, held, section)
+        ):
             body += _merged(program, held, section)
             held = []
         else:
@@ -87,12 +90,12 @@ def side_by_side(program: Program) -> Program:
 
 
 def _apart(args: list[tuple[Any, ...]], first: list[int], second: list[int]) -> bool:
-    """Whether the second section takes nothing of the first."""
+    """Whether the second section does not depend on the first."""
     return set(first).isdisjoint(x for n in second for x in args[n])
 
 
 def _uses(program: Program, section: list[int]) -> dict[int, list[int]]:
-    """By what a section takes from outside, where in it that is used."""
+    """The operands from outside of a section, and where in it each is used."""
     graph, own = program.graph, set(section)
     uses: dict[int, list[int]] = {}
     for k, n in enumerate(section):
@@ -108,11 +111,11 @@ def _alike(program: Program, first: list[int], second: list[int]) -> bool:
 
 
 def _merged(program: Program, first: list[int], second: list[int]) -> list[int]:
-    """Both sections, each in its own order; what takes the same stands together, if that is not too far ahead."""
+    """Both sections, each in its own order; operations with the same operand are neighbours, unless that is too far on."""
     uses, at = _uses(program, first), 0
-    beside: dict[int, list[int]] = {}  # by the place of an operation in the first section, those of the second
+    beside: dict[int, list[int]] = {}  # operations of the second section, by the index in the first that they follow
     for n in second:
-        ahead = [k for x in program.graph.args[n] for k in uses.get(x, ()) if at <= k < at + LONG]
-        at = min(ahead, default=at)
+        uses_ahead = [k for x in program.graph.args[n] for k in uses.get(x, ()) if at <= k < at + PAIRED_SECTION_MIN_OPS]
+        at = min(uses_ahead, default=at)
         beside.setdefault(at, []).append(n)
     return [m for k, n in enumerate(first) for m in (n, *beside.get(k, ()))]

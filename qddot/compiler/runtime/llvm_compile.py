@@ -1,8 +1,8 @@
-"""The machine we run on: LLVM text into object code, and object code into something callable.
+"""LLVM text into object code for a processor, and object code into memory.
 
-Only compiling needs LLVM. Object code from the cache is loaded by a few lines of our own where its format is known
-(ELF on x86-64), so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's loader does it.
-The environment variable QDDOT_LOADER chooses one (docs/machines.md).
+Only compiling needs LLVM. Object code from the cache is loaded by qddot itself where its format is known (ELF on x86-64),
+so that a process that finds its kernels in the cache never loads LLVM; elsewhere LLVM's loader does it. The environment
+variable QDDOT_LOADER chooses one (docs/machines.md).
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import functools
 import os
 import platform
 import sys
+import time
 from typing import Any
 
+from qddot.compiler.runtime import debug
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.loader import Image, check_header
-from qddot.compiler.targets.host import HOST, X86, Target, architecture, host, native
+from qddot.compiler.targets.host import architecture, host, native, obstacle
+from qddot.compiler.targets.target import HOST, X86, Target
 from qddot.errors import InputError, ObjectError
 
 _lock = guarded_lock()
-_system_lock = guarded_lock()  # for what is asked of the system: compiling, which may take long, has the other one
+_system_lock = guarded_lock()  # for questions to the system: compiling, which may take long, has the other one
 
 
 @functools.cache
@@ -28,8 +31,8 @@ def _llvm() -> Any:
     with _lock:
         import llvmlite.binding as llvm
 
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
         llvm.initialize_native_asmparser()
         return llvm
 
@@ -39,6 +42,8 @@ def _target_machine(target: Target) -> Any:
     llvm = _llvm()
     # LLVM's loader cannot do with Windows' own object format: constants there are symbols that it does not find.
     triple = llvm.get_process_triple() + ("-elf" if sys.platform == "win32" else "")
+    if target.arch != architecture():
+        triple = target.architecture.triple
     native = target.cpu == HOST
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name() if native else target.cpu,
@@ -52,25 +57,53 @@ def _target_machine(target: Target) -> Any:
 _emitting = functools.cache(_target_machine)  # for compiling only: it is given to no engine
 
 
-def compile_object(text: str, target: Target | None = None) -> bytes:
-    """Object code of an LLVM module. The module is verified first: one that is not sound would end the process."""
-    llvm = _llvm()
+def compile_object(text: str, target: Target | None = None, name: str = "") -> bytes:
+    """Object code of an LLVM module. The module is verified first: an invalid one would end the process.
+
+    `name` is for QDDOT_DEBUG.
+    """
+    begin = time.perf_counter()
+    target = host() if target is None else target
     with _lock:  # one LLVM context for all threads
-        machine = _emitting(host() if target is None else target)
-        module = llvm.parse_assembly(text)
-        module.triple = machine.triple
-        module.verify()
-        options = llvm.create_pipeline_tuning_options(speed_level=0)
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        passes.run(module, llvm.create_pass_builder(machine, options))
-        return bytes(machine.emit_object(module))
+        machine, module = _optimised(text, target)
+        data = bytes(machine.emit_object(module))
+    if debug.wanted():
+        debug.report(name, text, lambda: assembly(text, target), time.perf_counter() - begin, len(data))
+    return data
+
+
+def assembly(text: str, target: Target | None = None) -> str:
+    """The assembly of an LLVM module, to be read: the same instructions as in its object code."""
+    with _lock:
+        machine, module = _optimised(text, host() if target is None else target)
+        return str(machine.emit_assembly(module))
+
+
+def _optimised(text: str, target: Target) -> tuple[Any, Any]:
+    """A target machine, and the module with the functions inlined that must be; `_lock` is held."""
+    llvm, machine = _llvm(), _emitting(target)
+    module = llvm.parse_assembly(text)
+    module.triple = machine.triple
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=0)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.run(module, llvm.create_pass_builder(machine, options))
+    return machine, module
 
 
 class Code:
-    """Executable memory with the function `loop` in it, and `call` in most. It goes when the object goes."""
+    """Executable memory with the function `loop` in it, and `call` in most. It goes when the object goes.
 
-    def __init__(self, data: bytes) -> None:
+    Code for a target that this machine cannot run is not loaded: `obstacle` says why, and `address` is None.
+    """
+
+    def __init__(self, data: bytes, target: Target | None = None) -> None:
+        self.address: int | None = None
+        self.call: int | None = None
+        self.obstacle = None if target is None else obstacle(target)
+        if self.obstacle is not None:
+            return
         if loader() == "own":
             self._memory = Image(data)
             functions = self._memory.functions

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from qddot.errors import ObjectError
 
-MOST_BYTES = 1 << 28  # of an image: the largest kernels have a few MB, and references of 32 bits must reach all of it
+IMAGE_MAX_BYTES = 1 << 28  # the largest kernels have a few MB, and references of 32 bits must reach all of it
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -123,8 +123,8 @@ class Image:
                     raise ObjectError(f"section {k} is to be aligned to {align} bytes; up to {_PAGE} can be had")
                 place[k] = -(-end // align) * align
                 end = place[k] + section.size
-                if end > MOST_BYTES:
-                    raise ObjectError(f"with section {k} the code takes {end} bytes; {MOST_BYTES} are the most")
+                if end > IMAGE_MAX_BYTES:
+                    raise ObjectError(f"with section {k} the code takes {end} bytes; {IMAGE_MAX_BYTES} are the most")
         return place, end
 
     def _read_symbols(self) -> tuple[list[_Symbol], memoryview]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from qddot.compiler.runtime.cache import default_cache
 from qddot.compiler.runtime.llvm_compile import Code
+from qddot.compiler.targets.target import Target
 from qddot.errors import ObjectError
 
 Fields = Mapping[str, Callable[[Any], Any]]  # a fact's name, and what makes it of its JSON or raises
@@ -25,27 +26,27 @@ class Stored(NamedTuple):
     code: Code
 
 
-def find(key: str, fields: Fields) -> Stored | None:
+def find(key: str, fields: Fields, target: Target | None = None) -> Stored | None:
     """What is stored under this key; None if nothing is, or something that cannot be loaded."""
     value = default_cache().get(key)
     if value is None:
         return None
     try:
-        return _loaded(value, fields)
+        return _loaded(value, fields, target)
     except ObjectError as error:
         default_cache().reject(key, f"cannot be loaded ({error})")
         return None
 
 
-def store(key: str, facts: dict[str, Any], data: bytes, fields: Fields) -> Stored:
+def store(key: str, facts: dict[str, Any], data: bytes, fields: Fields, target: Target | None = None) -> Stored:
     """Loads new code, and stores it for the next process."""
     value = json.dumps(facts).encode() + b"\n" + data
-    stored = _loaded(value, fields)
+    stored = _loaded(value, fields, target)
     default_cache().put(key, value)
     return stored
 
 
-def _loaded(value: bytes, fields: Fields) -> Stored:
+def _loaded(value: bytes, fields: Fields, target: Target | None) -> Stored:
     head, _, data = value.partition(b"\n")
     try:
         facts = json.loads(head)
@@ -54,7 +55,7 @@ def _loaded(value: bytes, fields: Fields) -> Stored:
         facts = {name: read(facts[name]) for name, read in fields.items()}
     except (ValueError, TypeError, RecursionError) as error:
         raise ObjectError(f"its header is not as written: {error}") from None
-    return Stored(facts, data, Code(data))
+    return Stored(facts, data, Code(data, target))
 
 
 def text(x: Any) -> str:

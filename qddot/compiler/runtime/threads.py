@@ -78,6 +78,13 @@ class _Piece:
             self._over = True
 
 
+def split(length: int, most: int, multiple: int = 1) -> list[int]:
+    """Edges of at most `most` parts of `length` items, one for each thread, in multiples of `multiple`."""
+    blocks = -(-length // multiple)
+    parts = max(1, min(_threads, blocks, most))
+    return [*(multiple * (k * blocks // parts) for k in range(parts)), length]
+
+
 def in_parallel(part: Callable[[int, int], None], edges: Sequence[int]) -> None:
     """Does part(low, high) between all neighbours in `edges`, each on a thread of its own if there are enough.
 

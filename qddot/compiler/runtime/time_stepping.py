@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.compiler.codegen.abi.time_stepping import Layout
+from qddot.compiler.ir.step_program import Layout
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
-from qddot.compiler.runtime.threads import get_num_threads, in_parallel
+from qddot.compiler.runtime.threads import in_parallel, split
+from qddot.errors import InputError
 
 Array = NDArray[Any]
 Sizes = tuple[int, int, int]  # steps, the number of the first, how many between records
 
-_WORTH_A_THREAD = 2_000_000  # operations: some 100 µs, twenty times what handing work to a thread costs
-_AT_ONCE = 1_000_000_000  # operations of one call: about a tenth of a second, after which an interruption is noticed
+_MIN_OPS_PER_THREAD = 2_000_000  # some 100 µs, twenty times the cost of handing work to a thread
+_MAX_OPS_PER_CALL = 1_000_000_000  # about a tenth of a second, after which an interruption is noticed
 
 
 class TimeLoop:
@@ -25,6 +26,8 @@ class TimeLoop:
     def __init__(self, code: Code, layout: Layout, instructions: int) -> None:
         self.layout, self._code = layout, code
         self._operations = max(1, instructions)
+        if code.address is None:
+            raise InputError(f"time stepping: {code.obstacle}")
         self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(code.address)
         self._env = ctypes.addressof(library_functions())
 
@@ -46,7 +49,7 @@ class TimeLoop:
         may be broadcast views. Every array is contiguous in its last axis.
         """
         state, done, rows = np.ascontiguousarray(state), 0, 0
-        most = max(1, _AT_ONCE // (self._operations * len(state)))
+        most = max(1, _MAX_OPS_PER_CALL // (self._operations * len(state)))
         while done < steps:
             count = min(most, steps - done)
             made = (first + done + count) // every - (first + done) // every
@@ -58,11 +61,9 @@ class TimeLoop:
     def _all_samples(
         self, state: Array, held: Array, parameters: Array, records: Array, times: tuple[float, float], sizes: Sizes
     ) -> Array:
-        samples, lanes = len(state), self.layout.lanes
         out = np.empty_like(state)
-        blocks = -(-samples // lanes)
-        parts = max(1, min(get_num_threads(), blocks, samples * sizes[0] * self._operations // _WORTH_A_THREAD))
-        edges = [lanes * (k * blocks // parts) for k in range(parts)] + [samples]
+        operations = len(state) * sizes[0] * self._operations
+        edges = split(len(state), operations // _MIN_OPS_PER_THREAD, multiple=self.layout.lanes)
 
         def part(low: int, high: int) -> None:
             some = slice(low, high)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qddot.compiler.ir.expr import Graph
-from qddot.compiler.ir.loop_program import Climb, Columns, Place, Rolled, Segment, Step, Sweep
+from qddot.compiler.ir.loop_program import AncestorWalk, Columns, Place, Rolled, Segment, Step, Sweep
 from qddot.compiler.ir.program import straight_line
 from qddot.dynamics.loop_tracing.loop_fusion import Turn, turns_of
 from qddot.dynamics.loop_tracing.recorder import Key, Recorder, axis_of_columns
@@ -128,7 +128,7 @@ class Assembly:
                 *self.slots[_OUTWARD:_COMMON],
                 self.slots[_COMMON] + len(self.common),
             ],
-            shelf=[range(len(parent)), shelves(parent), shelves(parent), [0] * len(parent)],
+            frame=[range(len(parent)), frames(parent), frames(parent), [0] * len(parent)],
             kind=kind,
             parent=parent,
             starts=self._starts(),
@@ -137,7 +137,7 @@ class Assembly:
             clears=self.clears,
         )
 
-    def _step(self, t: int) -> Sweep | Climb | None:
+    def _step(self, t: int) -> Sweep | AncestorWalk | None:
         """All links' turns of a kind."""
         if self.turns[t].climbs:
             return self._climb(t)
@@ -185,7 +185,7 @@ class Assembly:
                 place = Place("output", self.matrix[matrix] + k * width, table, 1)
                 self.out.setdefault((t, i), []).append((nodes[n], place))
 
-    def _climb(self, t: int) -> Climb:
+    def _climb(self, t: int) -> AncestorWalk:
         """The loop over columns, and from each of them through the links that carry it."""
         (loop,) = (self.recorder.loops[k] for k in self.turns[t].loops)
         starts = [key for key in loop.span if not isinstance(key, int)]
@@ -203,7 +203,7 @@ class Assembly:
         is_chain = all(self.model.parent[i] == i - 1 for i in self.rows[1:])
         in_rows = {w.matrix for written in loop.written.values() for w in written if w.in_row}
         self.clears = self.clears or not is_chain or len(in_rows) < len(self.recorder.matrices)
-        return Climb(
+        return AncestorWalk(
             rows,
             kinds,
             columns,
@@ -344,19 +344,19 @@ class Assembly:
         return Place("own", self.common.setdefault(node, self.slots[_COMMON] + len(self.common)), _COMMON)
 
 
-def shelves(parent: Sequence[int]) -> list[int]:
-    """A shelf for each link that it needs from its own turn to its last child's; in a loop inward, the other way round."""
+def frames(parent: Sequence[int]) -> list[int]:
+    """A frame for each link, live from its own visit to its last child's; in a loop inward, the other way round."""
     until = list(range(len(parent)))  # the last link that needs it
     for i in range(1, len(parent)):
         until[parent[i]] = i
     ending: dict[int, list[int]] = {}
-    shelf, free = [0] * len(parent), list[int]()
+    frame, free = [0] * len(parent), list[int]()
     used = 0
     for i in range(len(parent)):
         if free:
-            shelf[i] = free.pop()
+            frame[i] = free.pop()
         else:
-            shelf[i], used = used, used + 1
-        ending.setdefault(until[i], []).append(shelf[i])
+            frame[i], used = used, used + 1
+        ending.setdefault(until[i], []).append(frame[i])
         free += ending.pop(i, [])
-    return shelf
+    return frame

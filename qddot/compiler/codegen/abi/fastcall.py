@@ -10,33 +10,22 @@ structure to be as expected (CPython with its lock, 64 bits).
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import struct
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-import numpy as np
+from qddot.compiler.codegen.abi.operands import Shape
+from qddot.compiler.codegen.abi.scratch_memory import STACK_MAX_BYTES
+from qddot.compiler.codegen.llvm.emitter import number_bytes
+from qddot.compiler.runtime.array_layout import AXES, BYTES, DATA, DESCR, DIMENSIONS, FLAGS, USABLE
 
-from qddot.compiler.codegen.abi.gufunc import STACK
-from qddot.compiler.codegen.llvm.transpose import Shape
-from qddot.compiler.runtime.llvm_compile import Code, library_functions
-
-_DATA, _AXES, _DIMENSIONS, _DESCR, _FLAGS = 16, 24, 32, 56, 64  # offsets in PyArrayObject
-_USABLE = 0x1 | 0x100  # contiguous in C order, aligned
-_BYTES = 32  # where the content of a bytes object begins
-_NEW = 93  # PyArray_New in NumPy's table of C functions
-_FASTCALL = 0x80 | 0x2  # METH_FASTCALL, METH_KEYWORDS
-MOST = 2048  # numbers in and out: more is no matter of call overhead
+FASTCALL_MAX_NUMBERS = 2048  # in and out: the overhead of a call does not matter for more
 _TYPE_NUMBER = {"double": 12, "float": 11}
 
 
 def has_call(inputs: Sequence[Shape], output: Shape, work: int, size: int) -> bool:
     """Whether a kernel gets the function: results that are arrays, scratch that fits on the stack."""
     numbers = sum(prod(s) for s in inputs) + prod(output)
-    return bool(output) and prod(output) > 0 and numbers <= MOST and work * size <= STACK
+    return bool(output) and prod(output) > 0 and numbers <= FASTCALL_MAX_NUMBERS and work * size <= STACK_MAX_BYTES
 
 
 def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
@@ -49,7 +38,7 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         f"  %dims = alloca [{len(output)} x i64], align 8",
     ]
     for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library", "hand", "general")):
-        lines.append(f"  %{name}.p = getelementptr i8, ptr %self, i64 {_BYTES + 8 * k}")
+        lines.append(f"  %{name}.p = getelementptr i8, ptr %self, i64 {BYTES + 8 * k}")
         lines.append(f"  %{name} = load ptr, ptr %{name}.p")
     lines += [
         f"  %count = icmp eq i64 %nargs, {len(inputs)}",
@@ -74,11 +63,11 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         "nothing:",
         "  ret ptr null",
         "compute:",
-        f"  %data.p = getelementptr i8, ptr %made, i64 {_DATA}",
+        f"  %data.p = getelementptr i8, ptr %made, i64 {DATA}",
         "  %data = load ptr, ptr %data.p",
         "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
     ]
-    lines += _look(n_out, T)
+    lines += _all_finite(n_out, T)
     lines += [
         "good:",
         "  ret ptr %made",
@@ -111,19 +100,19 @@ def _check(i: int, shape: Shape) -> list[str]:
         f"array{i}:",
     ]
     tests = []
-    for name, kind, offset in (("nd", "i32", _AXES), ("dtype", "ptr", _DESCR), ("flags", "i32", _FLAGS)):
+    for name, kind, offset in (("nd", "i32", AXES), ("dtype", "ptr", DESCR), ("flags", "i32", FLAGS)):
         lines.append(f"  %{name}{i}.p = getelementptr i8, ptr %a{i}, i64 {offset}")
         lines.append(f"  %{name}{i} = load {kind}, ptr %{name}{i}.p")
     lines += [
         f"  %t0_{i} = icmp eq i32 %nd{i}, {len(shape)}",
         f"  %t1_{i} = icmp eq ptr %dtype{i}, %descr",
-        f"  %use{i} = and i32 %flags{i}, {_USABLE}",
-        f"  %t2_{i} = icmp eq i32 %use{i}, {_USABLE}",
+        f"  %use{i} = and i32 %flags{i}, {USABLE}",
+        f"  %t2_{i} = icmp eq i32 %use{i}, {USABLE}",
         f"  %t3_{i} = and i1 %t0_{i}, %t1_{i}",
         f"  %t4_{i} = and i1 %t3_{i}, %t2_{i}",
         f"  br i1 %t4_{i}, label %shape{i}, label %other",
         f"shape{i}:",
-        f"  %s{i}.p = getelementptr i8, ptr %a{i}, i64 {_DIMENSIONS}",
+        f"  %s{i}.p = getelementptr i8, ptr %a{i}, i64 {DIMENSIONS}",
         f"  %s{i} = load ptr, ptr %s{i}.p",
     ]
     for k, d in enumerate(shape):
@@ -139,14 +128,14 @@ def _check(i: int, shape: Shape) -> list[str]:
         *lines,
         f"  br i1 {fits}, label %copy{i}, label %other",
         f"copy{i}:",
-        f"  %data{i}.p = getelementptr i8, ptr %a{i}, i64 {_DATA}",
+        f"  %data{i}.p = getelementptr i8, ptr %a{i}, i64 {DATA}",
         f"  %data{i} = load ptr, ptr %data{i}.p",
     ]
 
 
 def _copy(i: int, count: int, at: int, T: str) -> list[str]:
     """The content of argument i behind what is already in `%in`, four numbers at a time."""
-    lines, size, k = [], 8 if T == "double" else 4, 0
+    lines, size, k = [], number_bytes(T), 0
     while k < count:
         V, step = (f"<4 x {T}>", 4) if count - k >= 4 else (T, 1)
         lines += [
@@ -159,9 +148,9 @@ def _copy(i: int, count: int, at: int, T: str) -> list[str]:
     return lines
 
 
-def _look(count: int, T: str) -> list[str]:
+def _all_finite(count: int, T: str) -> list[str]:
     """Goes to %good if all of the result is finite, to %bad otherwise: x · 0 is NaN where x is not finite."""
-    width, size = (8 if count >= 8 else 1), 8 if T == "double" else 4
+    width, size = (8 if count >= 8 else 1), number_bytes(T)
     V, bits = (f"<8 x {T}>", "<8 x i1>") if width == 8 else (T, "i1")
     zero, none = ("zeroinitializer", "zeroinitializer") if width == 8 else ("0.0", "false")
     last = count - width
@@ -187,77 +176,3 @@ def _look(count: int, T: str) -> list[str]:
     else:
         lines.append("  %any = or i1 %seen1, false")
     return [*lines, "  br i1 %any, label %bad, label %good"]
-
-
-# ---- in Python -------------------------------------------------------------------------------------------------------
-
-
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-class _Self(bytes):
-    """What `@call` gets as its `self`, and keeps alive as long as the function lives."""
-
-    keep: Any
-
-
-def one_state(code: Code, name: str, dtype: str, general: Callable[..., Any] | None = None) -> Callable[..., Any] | None:
-    """The Python function of a kernel's `@call`, if it has one; `general` gets the calls that are not for it."""
-    if code.call is None or (environment := _environment(dtype)) is None:
-        return None
-    definition = _MethodDef(name.encode(), code.call, _FASTCALL, b"A compiled kernel of qddot.")
-    own = _Self(environment + struct.pack("Q", 0 if general is None else id(general)))
-    own.keep = code, definition, general
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    function: Callable[..., Any] = make(ctypes.addressof(definition), own, None)
-    return function
-
-
-@functools.cache
-def _environment(dtype: str) -> bytes | None:
-    """What `@call` is given: the array type, the number type, PyArray_New, None, Py_IncRef, Py_DecRef, the library,
-    PyObject_Vectorcall; behind it stands who gets the other calls.
-    """
-    if not _as_expected():
-        return None
-    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
-
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    table = ctypes.cast(get(_multiarray_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
-    take, drop, hand = (
-        ctypes.cast(getattr(ctypes.pythonapi, f), ctypes.c_void_p).value
-        for f in ("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall")
-    )
-    library = ctypes.addressof(library_functions())
-    return struct.pack("8Q", id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None), take, drop, library, hand)
-
-
-def _as_expected() -> bool:
-    """Whether arrays and bytes lie in memory as `@call` reads them."""
-    locked = getattr(sys, "_is_gil_enabled", lambda: True)()
-    if sys.implementation.name != "cpython" or struct.calcsize("P") != 8 or not locked:
-        return False
-    probe = np.zeros((3, 5))
-
-    def read(kind: Any, offset: int) -> Any:
-        return kind.from_address(id(probe) + offset).value
-
-    word, half = ctypes.c_size_t, ctypes.c_int
-    return (
-        ctypes.string_at(id(text := _Self(b"qddot")) + _BYTES, len(text)) == text
-        and read(word, 8) == id(np.ndarray)
-        and read(word, _DATA) == probe.ctypes.data
-        and read(half, _AXES) == 2
-        and list((word * 2).from_address(read(word, _DIMENSIONS))) == [3, 5]
-        and read(word, _DESCR) == id(np.dtype(float))
-        and read(half, _FLAGS) & _USABLE == _USABLE
-        and read(half, _FLAGS) == probe.flags.num
-    )

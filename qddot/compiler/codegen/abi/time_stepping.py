@@ -1,7 +1,7 @@
 """The loop over time, as LLVM text: a program that makes one step of a state, run for many steps and many samples.
 
 The program maps (state, t, dt, held inputs, parameters) to the next state. `void loop(args, sizes, strides, env)` puts the
-states of a block of samples into lanes once, calls the program's core step after step, and writes every so many steps
+states of a block of samples into lanes once, calls the program's core step after step, and writes at regular steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
 Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
 lane gives the same bits as one of many.
@@ -22,105 +22,52 @@ the bytes from sample to sample of arguments 0 to 4, then those from row to row 
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
+from qddot.compiler.codegen.abi.scratch_memory import padded
 from qddot.compiler.codegen.llvm import sincos
-from qddot.compiler.codegen.llvm.straight_line import Core
-from qddot.compiler.codegen.llvm.transpose import transpose_function
+from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.module import module
+from qddot.compiler.codegen.llvm.straight_line import straight_line_core
+from qddot.compiler.codegen.llvm.transpose import has_transposes, transpose_function
 from qddot.compiler.ir.program import Program
-
-
-class Call(NamedTuple):
-    """A function by its number, and the program of its arguments, from a step's inputs and the results of calls before."""
-
-    function: int
-    arguments: Program
-
-
-class Step(NamedTuple):
-    """A step as a program, and the functions that it calls on the way, each of them code that is there once.
-
-    The inputs of `last` and of arguments are the step's own and then the results of all calls, one after the other. A
-    function has its arguments as inputs, and then the step's held inputs and parameters.
-    """
-
-    last: Program
-    calls: tuple[Call, ...] = ()
-    functions: tuple[Program, ...] = ()
-
-    def instructions(self) -> int:
-        """Operations of a step."""
-        inside = sum(len(self.functions[c.function].nodes()) + len(c.arguments.nodes()) for c in self.calls)
-        return len(self.last.nodes()) + inside
-
-    def programs(self) -> list[Program]:
-        """All of them."""
-        return [*self.functions, *(c.arguments for c in self.calls), self.last]
-
-
-class Layout(NamedTuple):
-    """How many numbers a sample has of each kind, how many samples lie in lanes, scratch bytes."""
-
-    n_state: int
-    n_held: int
-    n_parameters: int
-    n_recorded: int
-    lanes: int
-    scratch: int = 0
-
-    @property
-    def n_inputs(self) -> int:
-        """State, t and dt, held inputs, parameters: the inputs of the program, in this order."""
-        return self.n_state + 2 + self.n_held + self.n_parameters
+from qddot.compiler.ir.step_program import Layout, Step
+from qddot.compiler.targets.target import Target
 
 
 class _Part:
     """One program of a step in its own functions, with the columns of a block before and after it."""
 
-    def __init__(self, tag: str, program: Program, lanes: int, fma: bool) -> None:
-        self.core = Core(program, lanes, "float64", fma=fma)
-        self.core.render()
-        self.tag, self.lanes = tag, lanes
-        self.before, self.after = program.n_inputs, self.core.columns
-        self.places = list(range(len(program.outputs))) if self.core.places is None else self.core.places
-
-    def text(self) -> list[str]:
-        """`@core.tag(in, out, work, env)`, and what it calls."""
-        names, tagged = rf"@(core|chunk|angles){self.lanes}", rf"@\g<1>{self.lanes}.{self.tag}"
-        return [re.sub(names, tagged, x) for x in self.core.functions]
+    def __init__(self, tag: str, program: Program, emitter: Emitter) -> None:
+        self.core = straight_line_core(program, emitter, tag=f".{tag}")
+        self.inputs, self.outputs = program.n_inputs, self.core.outputs.count
+        self.columns = [self.core.outputs.column(k) for k in range(len(program.outputs))]
 
 
-def render(step: Step, layout: Layout, fma: bool) -> tuple[str, Layout]:
-    """A module with `@loop`, and the layout with what only the code knows. Without `fma` all is rounded apart."""
-    lanes = layout.lanes
-    functions = [_Part(f"f{k}", p, lanes, fma) for k, p in enumerate(step.functions)]
-    arguments = [_Part(f"a{k}", c.arguments, lanes, fma) for k, c in enumerate(step.calls)]
-    last = _Part("last", step.last, lanes, fma)
+def render(step: Step, layout: Layout, target: Target) -> tuple[str, Layout]:
+    """A module with `@loop`, and the layout with the size of its scratch memory."""
+    emitter = Emitter(layout.lanes, "float64", target)
+    functions = [_Part(f"f{k}", p, emitter) for k, p in enumerate(step.functions)]
+    arguments = [_Part(f"a{k}", c.arguments, emitter) for k, c in enumerate(step.calls)]
+    last = _Part("last", step.last, emitter)
     parts = [*functions, *arguments, last]
-    # what lies side by side: a step's inputs, what its programs make, a function's inputs, what it makes; then room to work
+    # scratch memory: a step's inputs, what its programs make, a function's inputs, what it makes, the cores' own scratch
     columns = [
-        last.before,
-        max(p.after for p in (*arguments, last)),
-        max([p.before for p in functions], default=0),
-        max([p.after for p in functions], default=0),
+        last.inputs,
+        max(p.outputs for p in (*arguments, last)),
+        max([p.inputs for p in functions], default=0),
+        max([p.outputs for p in functions], default=0),
+        max(p.core.scratch for p in parts),
     ]
-    work = max(p.core.scratch for p in parts)
-    sizes = [-(-8 * lanes * n // 64) * 64 for n in (*columns, work)]
+    sizes = [padded(emitter.align * n) for n in columns]
     layout = layout._replace(scratch=max(64, sum(sizes)))
-    widths = {lanes, *(p.core.together for p in parts)}
     text = [
-        *(sincos.define(width, fma) for width in sorted(widths)),
-        sincos.arctan2(lanes, last.core.V, "double"),
-        *(line for p in parts for line in p.text()),
-        _rows("take", lanes, into_rows=False),
-        _rows("give", lanes, into_rows=True),
-        *_each_step(layout),
+        *(line for p in parts for line in p.core.functions),
+        _rows("gather", layout.lanes, into_rows=False),
+        _rows("scatter", layout.lanes, into_rows=True),
+        *_each_step(layout, emitter),
         *_moves(step, layout, functions, arguments, last),
-        _loop(layout, sizes, [c.function for c in step.calls], fma),
-        *_declarations(widths),
+        _loop(layout, sizes, [c.function for c in step.calls], target),
     ]
-    return "\n".join(text), layout
+    return module(text, [p.core for p in parts], target), layout
 
 
 def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_Part], last: _Part) -> list[str]:
@@ -128,39 +75,29 @@ def _moves(step: Step, layout: Layout, functions: list[_Part], arguments: list[_
     shared, result = range(layout.n_state + 2, layout.n_inputs), layout.n_inputs
     text = []
     for k, (call, made) in enumerate(zip(step.calls, arguments, strict=True)):
-        f, own = functions[call.function], len(made.places)
-        given = [("out", place, "to", j) for j, place in enumerate(made.places)]
+        f, own = functions[call.function], len(made.columns)
+        given = [("out", column, "to", j) for j, column in enumerate(made.columns)]
         given += [("in", x, "to", own + j) for j, x in enumerate(shared)]
-        text.append(_copies(f"given.{k}", made.core, given))
-        back = [("to", place, "in", result + j) for j, place in enumerate(f.places)]
-        text.append(_copies(f"result.{k}", made.core, back))
-        result += len(f.places)
-    new = [("out", place, "in", j) for j, place in enumerate(last.places)]
-    return [*text, _copies("advance", last.core, new)]
+        text.append(_copies(f"given.{k}", made.core.emitter, given))
+        back = [("to", column, "in", result + j) for j, column in enumerate(f.columns)]
+        text.append(_copies(f"result.{k}", made.core.emitter, back))
+        result += len(f.columns)
+    new = [("out", column, "in", j) for j, column in enumerate(last.columns)]
+    return [*text, _copies("advance", last.core.emitter, new)]
 
 
-def _copies(name: str, core: Core, moves: list[tuple[str, int, str, int]]) -> str:
+def _copies(name: str, emitter: Emitter, moves: list[tuple[str, int, str, int]]) -> str:
     """`@name(in, out, to)`: columns of a block from one memory to another."""
-    V, lines = core.V, []
+    V, lines = emitter.V, []
     for k, (source, a, target, b) in enumerate(moves):
         lines += [
             f"  %s{k} = getelementptr {V}, ptr %{source}, i64 {a}",
-            f"  %x{k} = load {V}, ptr %s{k}, align {core.align}",
+            f"  %x{k} = load {V}, ptr %s{k}, align {emitter.align}",
             f"  %t{k} = getelementptr {V}, ptr %{target}, i64 {b}",
-            f"  store {V} %x{k}, ptr %t{k}, align {core.align}",
+            f"  store {V} %x{k}, ptr %t{k}, align {emitter.align}",
         ]
     body = "\n".join(lines)
     return f"define internal void @{name}(ptr %in, ptr %out, ptr %to) {{\n{body}\n  ret void\n}}\n"
-
-
-def _declarations(widths: set[int]) -> list[str]:
-    kinds = {"f64": "double"} | {f"v{w}f64": f"<{w} x double>" for w in widths if w > 1}
-    lines = [f"declare {V} @llvm.{op}.{s}({V})" for s, V in kinds.items() for op in ("sqrt", "fabs")]
-    lines += [f"declare {V} @llvm.fma.{s}({V}, {V}, {V})" for s, V in kinds.items()]
-    lines += ["declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)"]
-    lines += ["declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)"]
-    lines += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, *widths} - {1})]
-    return [*lines, '!0 = !{!"branch_weights", i32 1, i32 100000}', "!1 = !{}"]
 
 
 def _rows(name: str, lanes: int, into_rows: bool) -> str:
@@ -207,18 +144,19 @@ done:
 """
 
 
-def _each_step(layout: Layout) -> list[str]:
-    """`@hold` and `@record`, which move rows at every step: blocks of eight full lanes are transposed in registers."""
-    held = _block("hold", "take", layout.lanes, layout.n_state + 2, layout.n_held)
-    return [held, _block("record", "give", layout.lanes, 0, layout.n_recorded)]
+def _each_step(layout: Layout, emitter: Emitter) -> list[str]:
+    """`@load_controls` and `@record`, which move rows at every step: full blocks are transposed in registers."""
+    held = _block("load_controls", "gather", emitter, layout.n_state + 2, layout.n_held)
+    return [held, _block("record", "scatter", emitter, 0, layout.n_recorded)]
 
 
-def _block(name: str, slow: str, lanes: int, column: int, width: int) -> str:
+def _block(name: str, slow: str, emitter: Emitter, column: int, width: int) -> str:
+    lanes = emitter.lanes
     head = f"define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %first, i64 %last) {{"
     if width == 0:
         return f"{head}\n  ret void\n}}\n"
-    quick = lanes == 8
-    return f"""{transpose_function(f"{name}.rows", width, into_rows=slow == "give") if quick else ""}{head}
+    quick = has_transposes(emitter.lanes)
+    return f"""{transpose_function(f"{name}.rows", width, slow == "scatter", emitter) if quick else ""}{head}
 entry:
   %end = add i64 %first, {lanes - 1}
   %short = icmp ugt i64 %end, %last
@@ -268,7 +206,7 @@ def _memory(sizes: list[int]) -> list[str]:
     return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
 
 
-def _loop(layout: Layout, sizes: list[int], calls: list[int], fma: bool) -> str:
+def _loop(layout: Layout, sizes: list[int], calls: list[int], target: Target) -> str:
     """Blocks one after another, each through all its steps."""
     n, held, parameters, _, lanes, _ = layout
     samples = "i64 %first, i64 %last"
@@ -291,12 +229,12 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], fma: bool) -> str:
             "block:",
             "  %b = phi i64 [ 0, %entry ], [ %b1, %block_done ]",
             f"  %first = mul i64 %b, {lanes}",
-            f"  call void @take(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
-            f"  call void @take(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
+            f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
+            f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, lanes, calls, fma),
+            *_one_step(n, samples, lanes, calls, target.fma),
             "block_done:",
-            f"  call void @give(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
+            f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %b1 = add i64 %b, 1",
             "  %b.more = icmp ult i64 %b1, %blocks",
             "  br i1 %b.more, label %block, label %end",
@@ -317,10 +255,10 @@ def _one_step(n: int, samples: str, lanes: int, calls: list[int], fma: bool) -> 
         "  %number.x = uitofp i64 %number to double",
         *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", fma),
         "  store double %t, ptr %a5",
-        f"  call void @take(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
+        f"  call void @gather(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
         "  %held.o = mul i64 %k, %s5",
         "  %held = getelementptr i8, ptr %a1, i64 %held.o",
-        "  call void @hold(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
+        "  call void @load_controls(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
         *_programs(lanes, calls),
         "  %next = add i64 %number, 1",
         "  %phase = urem i64 %next, %n3",

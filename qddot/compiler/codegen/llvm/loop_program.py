@@ -1,20 +1,21 @@
-"""Rolled programs as LLVM text: a function for each segment, and the loops that call them row by row."""
+"""A loop program as internal functions of LLVM text: one for each segment, and the loops that call them row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import pack
-from typing import Any
 
-from qddot.compiler.ir.loop_program import Climb, Columns, Place, Rolled, Segment, Step, Sweep
-from qddot.compiler.ir.ops import LEAVES
-
-_FIRST = 3  # a row's integers: kind, first constant, parent, own shelves, parent's shelves, starts
+from qddot.compiler.codegen.llvm.core import Core
+from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.output_columns import OutputColumns
+from qddot.compiler.codegen.llvm.segment_body import SegmentBody
+from qddot.compiler.ir.loop_program import AncestorWalk, Columns, Rolled, Segment, Step, Sweep
 
 
 def _integers(rolled: Rolled, i: int, constant: int) -> list[int]:
-    shelves = [shelf[k] for k in (i, rolled.parent[i]) for shelf in rolled.shelf]
-    return [rolled.kind[i], constant, rolled.parent[i], *shelves, *(start[i] for start in rolled.starts)]
+    """What `segment_body` reads of a row."""
+    frames = [frame[k] for k in (i, rolled.parent[i]) for frame in rolled.frame]
+    return [rolled.kind[i], constant, rolled.parent[i], *frames, *(start[i] for start in rolled.starts)]
 
 
 def data(rolled: Rolled, T: str) -> str:
@@ -25,10 +26,10 @@ def data(rolled: Rolled, T: str) -> str:
         integers += _integers(rolled, i, len(numbers))
         numbers += constants
     floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
-    climbs = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, Climb)}
+    walks = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, AncestorWalk)}
     tables = {"rows": integers}
-    for s, step in climbs.items():
-        tables[f"climb{s}"] = [x for each in zip(step.rows, step.kinds, step.columns, strict=True) for x in each]
+    for s, step in walks.items():
+        tables[f"walk{s}"] = [x for each in zip(step.rows, step.kinds, step.columns, strict=True) for x in each]
     return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
 
 
@@ -37,17 +38,26 @@ def _bytes(name: str, content: bytes) -> str:
     return f'@{name} = internal constant [{len(content)} x i8] c"{text}", align 64\n'
 
 
-def functions(core: Any, rolled: Rolled) -> list[str]:
-    """The segments, and `core(in, out, work, env)` for one block of lanes."""
+def loop_program_core(rolled: Rolled, emitter: Emitter, prefetch_lines: Sequence[int] = ()) -> Core:
+    """`@core{lanes}(in, out, work, env)` and the segments that it calls.
+
+    It prefetches nothing, but is called like a core that does.
+    """
+    wide = [i for i, n in enumerate(prefetch_lines) if n]
+    functions = (*_segments(emitter, rolled), _driver(emitter, rolled, wide))
+    return Core(emitter, functions, sum(rolled.memory()), OutputColumns(rolled.n_outputs))
+
+
+def _segments(emitter: Emitter, rolled: Rolled) -> list[str]:
     text = []
     for s, step in _labelled(rolled.steps):
         if isinstance(step, Columns):
             continue
         for k, segment in enumerate((step,) if isinstance(step, Segment) else step.segments):
-            text.append(_segment(core, rolled, f"segment{core.lanes}_{s}_{k}", segment))
-        for k, segment in enumerate(step.starts if isinstance(step, Climb) else ()):
-            text.append(_segment(core, rolled, f"start{core.lanes}_{s}_{k}", segment))
-    return [*text, _driver(core, rolled)]
+            text.append(SegmentBody(emitter, rolled, segment).text(f"segment{emitter.lanes}_{s}_{k}"))
+        for k, segment in enumerate(step.starts if isinstance(step, AncestorWalk) else ()):
+            text.append(SegmentBody(emitter, rolled, segment).text(f"start{emitter.lanes}_{s}_{k}"))
+    return text
 
 
 def _labelled(steps: tuple[Step, ...], before: str = "") -> Iterator[tuple[str, Step]]:
@@ -58,103 +68,12 @@ def _labelled(steps: tuple[Step, ...], before: str = "") -> Iterator[tuple[str, 
             yield from _labelled(step.steps, f"{before}{k}_")
 
 
-def _segment(core: Any, rolled: Rolled, name: str, segment: Segment) -> str:
-    program, V = segment.program, core.V
-    graph = program.graph
-    lines: list[str] = []
-    names: dict[int, str] = {}
-    bases: dict[tuple[str, int, int], str] = {}
-    pairs: dict[int, str] = {}
-    areas = len(rolled.slots)
-    first = [sum(rolled.memory()[:a]) for a in range(areas)]
-
-    def base(place: Place) -> str:
-        """Where the numbers begin that a place counts from."""
-        key = ("constant", 0, 0) if place.where == "constant" else (place.where, place.table, place.pitch)
-        if key in bases:
-            return bases[key]
-        at = {
-            "constant": 1,
-            "own": _FIRST + place.table,
-            "parent": _FIRST + areas + place.table,
-            "input": _FIRST + 2 * areas + place.table,
-            "unit": _FIRST + 2 * areas + place.table,
-            "output": _FIRST + 2 * areas + place.table,
-        }[place.where]
-        name = bases[key] = f"%{place.where}{key[1]}_{key[2]}"
-        lines.append(f"  {name}.r = getelementptr i64, ptr %row, i64 {at}")
-        lines.append(f"  {name}.i = load i64, ptr {name}.r, !invariant.load !1")
-        if place.where in ("own", "parent"):
-            lines.append(f"  {name}.m = mul i64 {name}.i, {rolled.slots[place.table]}")
-            lines.append(f"  {name}.o = add i64 {name}.m, {first[place.table]}")
-            lines.append(f"  {name} = getelementptr {V}, ptr %work, i64 {name}.o")
-        elif place.where == "unit":  # which of the row's own numbers is 1
-            lines.append(f"  {name} = sub i64 %column, {name}.i")
-        else:
-            kind, source = {"constant": (core.T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
-            lines.append(f"  {name}.c = mul i64 %column, {place.pitch}")
-            lines.append(f"  {name}.o = add i64 {name}.i, {name}.c")
-            lines.append(f"  {name} = getelementptr {kind}, ptr {source}, i64 {name}.o")
-        return name
-
-    def pointer(place: Place, label: str) -> str:
-        kind = core.T if place.where == "constant" else V
-        begin = base(place)
-        lines.append(f"  %{label}.p = getelementptr {kind}, ptr {begin}, i64 {place.number}")
-        return f"%{label}.p"
-
-    def value(n: int) -> str:
-        if graph.ops[n] == "const":
-            return str(core.const(graph.args[n][0]))
-        if n not in names:  # an input of the segment
-            place = segment.sources[graph.args[n][0]]
-            names[n] = f"%i{n}"
-            if place.where == "unit":
-                lines.append(f"  %i{n}.is = icmp eq i64 {base(place)}, {place.number}")
-                lines.append(f"  %i{n} = select i1 %i{n}.is, {V} {core.const(1.0)}, {V} {core.const(0.0)}")
-                return names[n]
-            where = pointer(place, f"i{n}")
-            if place.where != "constant":
-                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}")
-            elif core.lanes == 1:
-                lines.append(f"  %i{n} = load {V}, ptr {where}, align {core.align}, !invariant.load !1")
-            else:
-                lines.append(f"  %i{n}.1 = load {core.T}, ptr {where}, !invariant.load !1")
-                lines.append(f"  %i{n}.v = insertelement {V} poison, {core.T} %i{n}.1, i32 0")
-                mask = f"<{core.lanes} x i32> zeroinitializer"
-                lines.append(f"  %i{n} = shufflevector {V} %i{n}.v, {V} poison, {mask}")
-        return names[n]
-
-    for n in program.nodes():
-        op, args = graph.ops[n], graph.args[n]
-        if op in ("sin", "cos"):
-            angle = args[0]
-            if angle not in pairs:
-                pairs[angle] = core.inline_sincos(lines, value(angle), angle)
-            lines.append(f"  %v{n} = extractvalue {{ {V}, {V} }} {pairs[angle]}, {int(op == 'cos')}")
-        else:
-            arguments = [value(x) for x in args]
-            lines += core.operation(n, op, arguments)
-        names[n] = f"%v{n}"
-    for j, (n, place) in enumerate(zip(program.outputs, segment.targets, strict=True)):
-        number = value(n) if graph.ops[n] in LEAVES else names[n]
-        where = pointer(place, f"o{j}")
-        if rolled.adds and place.where == "output":
-            lines.append(f"  %o{j}.b = load {V}, ptr {where}, align {core.align}")
-            lines.append(f"  %o{j} = fadd {V} %o{j}.b, {number}")
-            number = f"%o{j}"
-        lines.append(f"  store {V} {number}, ptr {where}, align {core.align}")
-    body = "\n".join(lines)
-    pointers = "ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %row, i64 %column, ptr %env"
-    return f"define internal void @{name}({pointers}) {{\n{body}\n  ret void\n}}\n"
-
-
-def _driver(core: Any, rolled: Rolled) -> str:
-    L = core.lanes
-    lines = ["entry:", *(_clear(core, rolled.n_outputs) if rolled.clears else ())]
+def _driver(emitter: Emitter, rolled: Rolled, wide: Sequence[int]) -> str:
+    L = emitter.lanes
+    lines = ["entry:", *(_clear(emitter, rolled.n_outputs) if rolled.clears else ())]
     lines += _steps(rolled, L, rolled.steps)
-    ahead = "".join(f", ptr %ahead{i}" for i in core.asked)
-    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{ahead}"
+    unused = "".join(f", ptr %next_block{i}" for i in wide)
+    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{unused}"
     body = "\n".join(lines)
     return f"define internal void @core{L}({parameters}) {{\n{body}\n  ret void\n}}\n"
 
@@ -169,8 +88,8 @@ def _steps(rolled: Rolled, L: int, steps: tuple[Step, ...], before: str = "", co
             continue
         elif isinstance(step, Sweep):
             lines += _sweep(rolled, L, s, step, column)
-        elif isinstance(step, Climb):
-            lines += _climb(rolled, L, s, step)
+        elif isinstance(step, AncestorWalk):
+            lines += _ancestor_walk(rolled, L, s, step)
         else:
             lines += _each_column(s, step.count, _steps(rolled, L, step.steps, f"{s}_", f"%c{s}"))
     return lines
@@ -233,16 +152,16 @@ def _sweep(rolled: Rolled, L: int, s: str, sweep: Sweep, column: str) -> list[st
     ]
 
 
-def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
-    starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%number{s}") for k in range(len(climb.starts))]
-    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%number{s}") for k in range(len(climb.segments))]
+def _ancestor_walk(rolled: Rolled, L: int, s: str, walk: AncestorWalk) -> list[str]:
+    starts = [_call(f"start{L}_{s}_{k}", f"%first{s}", f"%number{s}") for k in range(len(walk.starts))]
+    calls = [_call(f"segment{L}_{s}_{k}", f"%row{s}", f"%number{s}") for k in range(len(walk.segments))]
     return [
         f"  br label %before{s}",
         f"before{s}:",
         f"  br label %column{s}",
         f"column{s}:",
         f"  %c{s} = phi i64 [ 0, %before{s} ], [ %c1{s}, %top{s} ]",
-        f"  %of{s} = getelementptr [3 x i64], ptr @climb{s}, i64 %c{s}",
+        f"  %of{s} = getelementptr [3 x i64], ptr @walk{s}, i64 %c{s}",
         f"  %own{s} = load i64, ptr %of{s}, !invariant.load !1",
         f"  %start{s}.p = getelementptr i64, ptr %of{s}, i64 1",
         f"  %start{s} = load i64, ptr %start{s}.p, !invariant.load !1",
@@ -257,8 +176,8 @@ def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
         f"  %p{s}.p = getelementptr i64, ptr %below{s}, i64 2",
         f"  %p{s} = load i64, ptr %p{s}.p, !invariant.load !1",
         f"  %world{s} = icmp eq i64 %p{s}, 0",
-        f"  br i1 %world{s}, label %top{s}, label %climb{s}",
-        f"climb{s}:",
+        f"  br i1 %world{s}, label %top{s}, label %walk{s}",
+        f"walk{s}:",
         *_row(rolled, f"%p{s}", f"row{s}"),
         f"  %kind{s} = load i64, ptr %row{s}, !invariant.load !1",
         *_by_kind(f"kind{s}", f"%kind{s}", calls, f"next{s}"),
@@ -266,20 +185,20 @@ def _climb(rolled: Rolled, L: int, s: str, climb: Climb) -> list[str]:
         f"  br label %test{s}",
         f"top{s}:",
         f"  %c1{s} = add i64 %c{s}, 1",
-        f"  %more{s} = icmp ult i64 %c1{s}, {len(climb.rows)}",
+        f"  %more{s} = icmp ult i64 %c1{s}, {len(walk.rows)}",
         f"  br i1 %more{s}, label %column{s}, label %done{s}",
         f"done{s}:",
     ]
 
 
-def _clear(core: Any, count: int) -> list[str]:
+def _clear(emitter: Emitter, count: int) -> list[str]:
     """Zeros in all of the outputs."""
     return [
         "  br label %clear",
         "clear:",
         "  %z = phi i64 [ 0, %entry ], [ %z1, %clear ]",
-        f"  %z.p = getelementptr {core.V}, ptr %out, i64 %z",
-        f"  store {core.V} {core.const(0.0)}, ptr %z.p, align {core.align}",
+        f"  %z.p = getelementptr {emitter.V}, ptr %out, i64 %z",
+        f"  store {emitter.V} {emitter.const(0.0)}, ptr %z.p, align {emitter.align}",
         "  %z1 = add i64 %z, 1",
         f"  %z.more = icmp ult i64 %z1, {count}",
         "  br i1 %z.more, label %clear, label %cleared",

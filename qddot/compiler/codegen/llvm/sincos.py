@@ -47,6 +47,11 @@ def integers(x: int, lanes: int) -> str:
     return str(x) if lanes == 1 else f"splat (i64 {x})"
 
 
+def function(T: str, lanes: int) -> str:
+    """The name of the function that gives sine and cosine of so many numbers."""
+    return f"sincos{lanes}" if T == "double" else f"sincos_single{lanes}"
+
+
 def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: bool) -> list[str]:
     """Lines for out = a·b + c on values of type V: rounded once, or, where there is no such instruction, twice.
 
@@ -60,8 +65,28 @@ def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: boo
 def define(lanes: int, fused: bool) -> str:
     """`@sincos(x, env)` on doubles: returns {sin, cos}. The reduction is as exact where multiply-adds are not fused."""
     V = "double" if lanes == 1 else f"<{lanes} x double>"
-    I = "i64" if lanes == 1 else f"<{lanes} x i64>"
-    B = "i1" if lanes == 1 else f"<{lanes} x i1>"
+    both = f"{{ {V}, {V} }}"
+    body = "\n".join([*_reduced(lanes, V, fused), *_quadrants(lanes, V), *_is_large(lanes, V)])
+    return f"""define internal {both} @sincos{lanes}({V} %x, ptr %env) alwaysinline {{
+entry:
+{body}
+slow:
+  %patched = call {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env)
+  %sin_slow = extractvalue {both} %patched, 0
+  %cos_slow = extractvalue {both} %patched, 1
+  br label %done
+done:
+  %sin_out = phi {V} [ %sin, %entry ], [ %sin_slow, %slow ]
+  %cos_out = phi {V} [ %cos, %entry ], [ %cos_slow, %slow ]
+  %half = insertvalue {both} poison, {V} %sin_out, 0
+  %pair = insertvalue {both} %half, {V} %cos_out, 1
+  ret {both} %pair
+}}
+{_beyond(lanes, V, both)}"""
+
+
+def _reduced(lanes: int, V: str, fused: bool) -> list[str]:
+    """%s and %c of the reduced angle; the number of quarter turns is in the low bits of %shifted."""
     suffix = "f64" if lanes == 1 else f"v{lanes}f64"
     lines: list[str] = []
 
@@ -90,7 +115,14 @@ def define(lanes: int, fused: bool) -> str:
     lines.append(f"  %zz = fmul {V} %z, %z")
     fma("w", c(-0.5), "%z", c(1.0))
     fma("c", "%zz", polynomial("pc", COS), "%w")
-    lines += [
+    return lines
+
+
+def _quadrants(lanes: int, V: str) -> list[str]:
+    """%sin and %cos: quarter turns exchange %s and %c and change their signs."""
+    I = "i64" if lanes == 1 else f"<{lanes} x i64>"
+    B = "i1" if lanes == 1 else f"<{lanes} x i1>"
+    return [
         f"  %bits = bitcast {V} %shifted to {I}",
         f"  %odd = and {I} %bits, {integers(1, lanes)}",
         f"  %swap = icmp ne {I} %odd, {integers(0, lanes)}",
@@ -107,32 +139,20 @@ def define(lanes: int, fused: bool) -> str:
         f"  %c2i = xor {I} %c1i, %c_sign",
         f"  %sin = bitcast {I} %s2i to {V}",
         f"  %cos = bitcast {I} %c2i to {V}",
+    ]
+
+
+def _is_large(lanes: int, V: str) -> list[str]:
+    """Goes to %slow if any lane is beyond the limit."""
+    suffix = "f64" if lanes == 1 else f"v{lanes}f64"
+    lines = [
         f"  %size = call {V} @llvm.fabs.{suffix}({V} %x)",
-        f"  %large = fcmp ogt {V} %size, {c(LIMIT)}",
+        f"  %large = fcmp ogt {V} %size, {splat(LIMIT, lanes)}",
     ]
     if lanes == 1:
-        lines.append("  br i1 %large, label %slow, label %done, !prof !0")
-    else:
-        lines.append(f"  %any = call i1 @llvm.vector.reduce.or.v{lanes}i1({B} %large)")
-        lines.append("  br i1 %any, label %slow, label %done, !prof !0")
-    body = "\n".join(lines)
-    both = f"{{ {V}, {V} }}"
-    return f"""define internal {both} @sincos{lanes}({V} %x, ptr %env) alwaysinline {{
-entry:
-{body}
-slow:
-  %patched = call {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env)
-  %sin_slow = extractvalue {both} %patched, 0
-  %cos_slow = extractvalue {both} %patched, 1
-  br label %done
-done:
-  %sin_out = phi {V} [ %sin, %entry ], [ %sin_slow, %slow ]
-  %cos_out = phi {V} [ %cos, %entry ], [ %cos_slow, %slow ]
-  %half = insertvalue {both} poison, {V} %sin_out, 0
-  %pair = insertvalue {both} %half, {V} %cos_out, 1
-  ret {both} %pair
-}}
-{_beyond(lanes, V, both)}"""
+        return [*lines, "  br i1 %large, label %slow, label %done, !prof !0"]
+    any_large = f"  %any = call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> %large)"
+    return [*lines, any_large, "  br i1 %any, label %slow, label %done, !prof !0"]
 
 
 def _beyond(lanes: int, V: str, both: str) -> str:

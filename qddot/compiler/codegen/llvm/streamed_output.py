@@ -1,14 +1,13 @@
 """Results written tile by tile, as LLVM text, between the operations that compute them.
 
-A line of memory that is written past the caches takes 2.5 ns; a few of them are not waited for if there is something else
-to do. So the numbers of a packed result, which are in the order in which they are computed, are written as soon as there
-are eight more of each row. Then the columns of lanes that they were computed into are free for later numbers, and stay in
-the first cache.
+A streaming (non-temporal) store of a cache line takes 2.5 ns, but a few of them overlap with arithmetic. So the numbers of
+a packed result, which are in the order in which they are computed, are written as soon as there are eight more of each row.
+Then their columns are free for later numbers: a ring buffer that stays in the L1 cache.
 
-Rows follow each other and have a multiple of eight numbers: they begin in the same place of a line, all of them, in all
-blocks. A line of a row is eight columns, up to the last column of a tile or some before it. The line that has the end of a
-row has the beginning of the next one as well; only the first line of a result and its last one may belong to others. What
-goes on from block to block is kept in a context of `CONTEXT` bytes, `%lines`.
+Rows follow each other and have a multiple of eight numbers, so all rows have the same cache-line alignment. A line of a row
+is eight columns, up to the last column of a tile or some before it. The line with the end of a row has the beginning of the
+next one too; only the first and the last line of a result may be partial. What one block leaves for the next is in a
+context of `CONTEXT_BYTES` bytes, `%context`.
 """
 
 from __future__ import annotations
@@ -16,50 +15,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qddot.compiler.codegen.llvm.transpose import AHEAD, COUNT, masked_store, picked, shuffle, square, streamed
-from qddot.compiler.ir.packed_output import SHORT, WHOLE
+from qddot.compiler.codegen.llvm.prefetch import ROW_PREFETCH_BYTES
+from qddot.compiler.codegen.llvm.streamed_rows import COUNT, masked_store, picked, streamed
+from qddot.compiler.codegen.llvm.transpose_eight_doubles import shuffle, square
+from qddot.compiler.ir.packed_output import ROW_PADDING_NUMBERS, SHORT_RESULT_MAX_NUMBERS
 from qddot.compiler.ir.program import Program
 
-# Where things are in the context: the first line of the first row; how many bytes before a tile the columns of its lines
-# begin; whether the first line is written whole, and past the caches; how the end of a block and the next row make a line;
-# that end.
-_LINE, _BACK, _WHOLE, _PAST, _JOIN, _END = 0, 8, 16, 24, 64, 128
-CONTEXT = 192
+# Offsets in the context: the first line of the first row; how many bytes before a tile the columns of its lines begin;
+# whether the first line is whole; whether stores are streaming; how the end of a block and the next row make a line; that
+# end.
+_LINE, _BACK, _WHOLE, _STREAMING, _JOIN, _END = 0, 8, 16, 24, 64, 128
+CONTEXT_BYTES = 192
 
-_CONVENTION = "intel_ocl_bicc"  # for calls: half of the vector registers stay as they are
+_CONVENTION = "intel_ocl_bicc"  # calling convention: the callee preserves half of the vector registers
 
-_SPARE, _TURNS = 8, 16  # the columns where the last eight are repeated before those that begin anew, and where these are
-_TILES = 8  # that take turns; two are in use, the one to be written and the one before
+_GUARD, _RING = 8, 16  # columns: a copy of the ring's last tile, which its first one continues, then the ring
+_RING_TILES = 8  # two are in use, the one to be written and the one before
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The columns of a result of `size` numbers: the first eight stay, the others take turns."""
+    """The columns of a result of `size` numbers: the first eight stay, the others are a ring buffer."""
 
     size: int
 
     @property
     def columns(self) -> int:
         """How many there are. The last eight are for the beginnings of the next rows."""
-        return _TURNS + 8 * _TILES + 8
+        return _RING + 8 * _RING_TILES + 8
 
-    def place(self, k: int) -> int:
+    def column(self, k: int) -> int:
         """The column of the k-th number."""
         tile, rest = divmod(k, 8)
-        return _TURNS + 8 * ((tile - 1) % _TILES) + rest if tile else rest
+        return _RING + 8 * ((tile - 1) % _RING_TILES) + rest if tile else rest
 
     def write(self, t: int) -> list[str]:
         """Lines that write the t-th eight numbers."""
-        lines = [f"  %tile{t} = getelementptr <8 x double>, ptr %out, i64 {self.place(8 * t)}"]
-        if t and self.place(8 * t) == _TURNS:
+        lines = [f"  %tile{t} = getelementptr <8 x double>, ptr %out, i64 {self.column(8 * t)}"]
+        if t and self.column(8 * t) == _RING:
             lines += [
-                f"  %last{t} = getelementptr <8 x double>, ptr %out, i64 {self.place(8 * t - 8)}",
-                f"  %spare{t} = getelementptr <8 x double>, ptr %out, i64 {_SPARE}",
+                f"  %last{t} = getelementptr <8 x double>, ptr %out, i64 {self.column(8 * t - 8)}",
+                f"  %spare{t} = getelementptr <8 x double>, ptr %out, i64 {_GUARD}",
                 f"  call {_CONVENTION} void @repeat_tile(ptr %spare{t}, ptr %last{t})",
             ]
         return [
             *lines,
-            f"  call {_CONVENTION} void @{'next' if t else 'first'}_tile(ptr %lines, ptr %tile{t}, i64 {64 * t})",
+            f"  call {_CONVENTION} void @{'next' if t else 'first'}_tile(ptr %context, ptr %tile{t}, i64 {64 * t})",
         ]
 
     def functions(self) -> str:
@@ -75,7 +76,11 @@ def cut_into_tiles(program: Program, code: Sequence[int]) -> tuple[Ring | None, 
     """
     numbers, when = program.outputs, {n: k for k, n in enumerate(code)}
     order = [when.get(n, len(code)) for n in numbers]
-    packed = len(numbers) > SHORT and len(numbers) % WHOLE == 0 and len(numbers) - len(set(numbers)) < WHOLE
+    packed = (
+        len(numbers) > SHORT_RESULT_MAX_NUMBERS
+        and len(numbers) % ROW_PADDING_NUMBERS == 0
+        and len(numbers) - len(set(numbers)) < ROW_PADDING_NUMBERS
+    )
     if not packed or order != sorted(order):
         return None, {}
     tiles: dict[int, list[int]] = {}
@@ -104,11 +109,11 @@ def _begin_tiles() -> str:
         "  %whole = icmp eq i64 %other, 0",
         "  %whole.i = zext i1 %whole to i64",
         *_keep("whole", "i64 %whole.i", _WHOLE),
-        "  %past.i = zext i1 %past to i64",
-        *_keep("past", "i64 %past.i", _PAST),
+        "  %streaming.i = zext i1 %is.streaming to i64",
+        *_keep("streaming", "i64 %streaming.i", _STREAMING),
         "  ret void",
     ]
-    return _function("begin_tiles(ptr %lines, ptr %rows, i1 %past)", lines)
+    return _function("begin_tiles(ptr %context, ptr %rows, i1 %is.streaming)", lines)
 
 
 def _first_tile() -> str:
@@ -131,7 +136,7 @@ def _first_tile() -> str:
         "all:",
     ]
     _written(lines, ["%put"], "%at", 0)
-    return _function("first_tile(ptr %lines, ptr noalias %cols, i64 %byte)", lines, between=True)
+    return _function("first_tile(ptr %context, ptr noalias %cols, i64 %byte)", lines, between=True)
 
 
 def _next_tile(size: int) -> str:
@@ -139,8 +144,8 @@ def _next_tile(size: int) -> str:
     lines = [*_kept("back", "i64", _BACK), "  %from = getelementptr i8, ptr %cols, i64 %back"]
     square(lines, "t", "%from")
     lines += [*_kept("line", "ptr", _LINE), "  %at = getelementptr i8, ptr %line, i64 %byte"]
-    _written(lines, [f"%t.r{r}" for r in range(8)], "%at", 8 * size, AHEAD)
-    return _function("next_tile(ptr %lines, ptr noalias %cols, i64 %byte)", lines, between=True)
+    _written(lines, [f"%t.r{r}" for r in range(8)], "%at", 8 * size, ROW_PREFETCH_BYTES)
+    return _function("next_tile(ptr %context, ptr noalias %cols, i64 %byte)", lines, between=True)
 
 
 _REPEAT_TILE = f"""define internal {_CONVENTION} void @repeat_tile(ptr noalias %to, ptr noalias %from) noinline {{
@@ -166,7 +171,7 @@ def _ends_of_rows(ring: Ring) -> str:
 
     Rows go on in the next ones: the first columns, a row further, are copied behind the last ones.
     """
-    end = ring.place(ring.size - 8) + 8
+    end = ring.column(ring.size - 8) + 8
     lines = []
     for c in range(8):
         lines.append(f"  %b{c}.p = getelementptr <8 x double>, ptr %cols, i64 {c}")
@@ -182,7 +187,7 @@ def _ends_of_rows(ring: Ring) -> str:
     lines += [*_keep("next", "i64 %next", _LINE), f"  %last = add i64 %line, {8 * ring.size}"]
     lines.append("  %at = inttoptr i64 %last to ptr")
     _written(lines, [f"%e.r{r}" for r in range(7)], "%at", 8 * ring.size)
-    return _function("ends_of_rows(ptr %lines, ptr noalias %cols)", lines)
+    return _function("ends_of_rows(ptr %context, ptr noalias %cols)", lines)
 
 
 def _end_tiles() -> str:
@@ -195,74 +200,14 @@ def _end_tiles() -> str:
         masked_store("%end", "%at", "%ours"),
         "  ret void",
     ]
-    return _function("end_tiles(ptr %lines)", lines)
+    return _function("end_tiles(ptr %context)", lines)
 
 
 # ---- in the loop over blocks -------------------------------------------------------------------------------------------
 
-# One block into memory at hand
-BEGIN_ROWS = ("  call void @begin_tiles(ptr %lines, ptr %rows, i1 false)",)
-END_ROWS = ("  call void @ends_of_rows(ptr %lines, ptr %out)", "  call void @end_tiles(ptr %lines)")
-
-
-@dataclass(frozen=True)
-class ByTiles:
-    """A result of `size` numbers that the core writes tile by tile: where its rows follow each other, or else into %rows.
-
-    From there they are moved to where they belong, state by state.
-    """
-
-    size: int
-    operand: int
-    strides: list[str]
-
-    def begun(self) -> list[str]:
-        """Before the first block."""
-        begin = f"  call void @begin_tiles(ptr %lines, ptr %a{self.operand}, i1 %stream)"
-        return ["  br i1 %follow, label %tiles, label %no_tiles", "tiles:", begin, "  br label %no_tiles", "no_tiles:"]
-
-    def between(self) -> list[str]:
-        """Before each block."""
-        go = ["  br label %go", "go:"]
-        return ["  br i1 %follow, label %go, label %apart", "apart:", *BEGIN_ROWS, *go]
-
-    def written(self, lanes: int) -> list[str]:
-        """After each block."""
-        return [
-            "  br i1 %follow, label %w.follow, label %w.apart",
-            "w.follow:",
-            END_ROWS[0],
-            "  br label %w.moved",
-            "w.apart:",
-            *END_ROWS,
-            "  br label %w.one",
-            "w.one:",
-            "  %w.lane = phi i64 [ 0, %w.apart ], [ %w.lane1, %w.one ]",
-            "  %w.state = add i64 %first, %w.lane",
-            *self.moved("w", "%w.state", plain=False),
-            "  %w.lane1 = add i64 %w.lane, 1",
-            f"  %w.lanes = icmp ult i64 %w.lane1, {lanes}",
-            "  br i1 %w.lanes, label %w.one, label %w.moved",
-            "w.moved:",
-        ]
-
-    def moved(self, t: str, state: str, plain: bool) -> list[str]:
-        """Moves lane %t.lane to the row of a state, whose entries lie side by side or not."""
-        p = f"%{t}.{'p' if plain else 'q'}"
-        strides = "".join(f", i64 {c}" for c in self.strides)
-        return [
-            f"  {p}.off = mul i64 {state}, %s{self.operand}",
-            f"  {p}.to = getelementptr i8, ptr %a{self.operand}, i64 {p}.off",
-            f"  {p}.row = mul i64 %{t}.lane, {8 * self.size}",
-            f"  {p}.from = getelementptr i8, ptr %rows, i64 {p}.row",
-            f"  call void @copy(ptr {p}.to, ptr {p}.from, i64 {self.size})"
-            if plain
-            else f"  call void @write0(ptr {p}.to, ptr {p}.from, i64 8{strides})",
-        ]
-
-    def ended(self) -> list[str]:
-        """After the last block."""
-        return ["  br i1 %follow, label %ends, label %no_ends", "ends:", END_ROWS[1], "  br label %no_ends", "no_ends:"]
+# One block into scratch memory
+BEGIN_ROWS = ("  call void @begin_tiles(ptr %context, ptr %rows, i1 false)",)
+END_ROWS = ("  call void @ends_of_rows(ptr %context, ptr %out)", "  call void @end_tiles(ptr %context)")
 
 
 # ---- parts -------------------------------------------------------------------------------------------------------------
@@ -277,30 +222,30 @@ def _function(head: str, lines: list[str], between: bool = False) -> str:
 
 def _kept(name: str, kind: str, byte: int) -> list[str]:
     """Takes %name from the context."""
-    where = f"  %{name}.at = getelementptr i8, ptr %lines, i64 {byte}"
+    where = f"  %{name}.at = getelementptr i8, ptr %context, i64 {byte}"
     return [where, f"  %{name} = load {kind}, ptr %{name}.at, align {64 if '8 x' in kind else 8}"]
 
 
 def _keep(name: str, value: str, byte: int) -> list[str]:
     """Puts a value into the context."""
-    where = f"  %{name}.to = getelementptr i8, ptr %lines, i64 {byte}"
+    where = f"  %{name}.to = getelementptr i8, ptr %context, i64 {byte}"
     return [where, f"  store {value}, ptr %{name}.to, align {64 if '8 x' in value else 8}"]
 
 
-def _written(lines: list[str], numbers: list[str], at: str, apart: int, ahead: int = 0) -> None:
-    """Writes whole lines of memory so many bytes apart, past the caches or not, and returns.
+def _written(lines: list[str], numbers: list[str], at: str, pitch: int, prefetch: int = 0) -> None:
+    """Writes whole cache lines, `pitch` bytes apart, with streaming stores or ordinary ones, and returns.
 
-    Where they are not, those some bytes ahead in the rows are asked for.
+    With ordinary ones the lines `prefetch` bytes further in the rows are prefetched.
     """
     places = [f"{at}{r}" for r in range(len(numbers))]
-    lines += [f"  {place} = getelementptr i8, ptr {at}, i64 {apart * r}" for r, place in enumerate(places)]
-    lines += [*_kept("past", "i64", _PAST), "  %is.past = icmp ne i64 %past, 0"]
-    lines += ["  br i1 %is.past, label %w.past, label %w.usual", "w.past:"]
+    lines += [f"  {place} = getelementptr i8, ptr {at}, i64 {pitch * r}" for r, place in enumerate(places)]
+    lines += [*_kept("streaming", "i64", _STREAMING), "  %is.streaming = icmp ne i64 %streaming, 0"]
+    lines += ["  br i1 %is.streaming, label %w.streaming, label %w.usual", "w.streaming:"]
     lines += [streamed(value, place) for place, value in zip(places, numbers, strict=True)]
     lines += ["  ret void", "w.usual:"]
     for place, value in zip(places, numbers, strict=True):
         lines.append(f"  store <8 x double> {value}, ptr {place}, align 64")
-        if ahead:
-            lines.append(f"  {place}.ahead = getelementptr i8, ptr {place}, i64 {ahead}")
-            lines.append(f"  call void @llvm.prefetch.p0(ptr {place}.ahead, i32 1, i32 3, i32 1)")
+        if prefetch:
+            lines.append(f"  {place}.later = getelementptr i8, ptr {place}, i64 {prefetch}")
+            lines.append(f"  call void @llvm.prefetch.p0(ptr {place}.later, i32 1, i32 3, i32 1)")
     lines.append("  ret void")

@@ -1,0 +1,99 @@
+"""One operation of the IR as lines of LLVM text: types and constants of a lane width, arithmetic, sine and cosine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from struct import pack, unpack
+
+from qddot.compiler.codegen.llvm import sincos
+from qddot.compiler.codegen.llvm.sincos import number
+from qddot.compiler.targets.target import Target
+
+_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, False), "fnms": (True, True)}
+
+
+def scalar_type(dtype: str) -> str:
+    """LLVM's name of a NumPy type."""
+    return "double" if dtype == "float64" else "float"
+
+
+def number_bytes(T: str) -> int:
+    """The size of a scalar."""
+    return 8 if T == "double" else 4
+
+
+@dataclass(frozen=True)
+class Emitter:
+    """Code for `lanes` states at once; a value is a scalar, or a vector with a lane for each state."""
+
+    lanes: int
+    dtype: str
+    target: Target
+
+    @cached_property
+    def T(self) -> str:
+        """The type of a number."""
+        return scalar_type(self.dtype)
+
+    @cached_property
+    def V(self) -> str:
+        """The type of a value."""
+        return self.T if self.lanes == 1 else f"<{self.lanes} x {self.T}>"
+
+    @cached_property
+    def suffix(self) -> str:
+        """How intrinsics call that type."""
+        short = "f64" if self.T == "double" else "f32"
+        return short if self.lanes == 1 else f"v{self.lanes}{short}"
+
+    @cached_property
+    def align(self) -> int:
+        """Bytes of a value."""
+        return number_bytes(self.T) * self.lanes
+
+    def const(self, x: float) -> str:
+        """A number in every lane."""
+        if self.T == "float":
+            x = unpack("f", pack("f", x))[0]
+        return number(x) if self.lanes == 1 else f"splat ({self.T} {number(x)})"
+
+    def operation(self, n: int, op: str, args: list[str]) -> list[str]:
+        """Lines that compute %v{n}."""
+        V = self.V
+        if op in _BINARY:
+            return [f"  %v{n} = {_BINARY[op]} {V} {args[0]}, {args[1]}"]
+        if op == "neg":
+            return [f"  %v{n} = fneg {V} {args[0]}"]
+        if op in _FUSED_SIGNS:
+            return self._multiply_add(n, op, *args)
+        if op == "sqrt":
+            return [f"  %v{n} = call {V} @llvm.sqrt.{self.suffix}({V} {args[0]})"]
+        if op == "less":
+            return [f"  %v{n} = fcmp olt {V} {args[0]}, {args[1]}"]
+        if op == "select":
+            mask = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
+            return [f"  %v{n} = select {mask} {args[0]}, {V} {args[1]}, {V} {args[2]}"]
+        if op == "arctan2":
+            return [f"  %v{n} = call {V} @arctan2_{self.lanes}({V} {args[0]}, {V} {args[1]}, ptr %env)"]
+        raise ValueError(f"straight-line code cannot have the operation {op!r}")
+
+    def _multiply_add(self, n: int, op: str, a: str, b: str, c: str) -> list[str]:
+        lines, (minus_a, minus_c) = [], _FUSED_SIGNS[op]
+        if minus_a:
+            lines.append(f"  %v{n}.a = fneg {self.V} {a}")
+            a = f"%v{n}.a"
+        if minus_c:
+            lines.append(f"  %v{n}.c = fneg {self.V} {c}")
+            c = f"%v{n}.c"
+        return [*lines, *sincos.multiply_add(f"%v{n}", self.V, self.suffix, a, b, c, self.target.fma)]
+
+    def sincos(self, pair: str, angle: str) -> str:
+        """A line that computes %pair, the sine and the cosine of an angle."""
+        V = self.V
+        return f"  %{pair} = call {{ {V}, {V} }} @{sincos.function(self.T, self.lanes)}({V} {angle}, ptr %env)"
+
+    def of_pair(self, result: str, pair: str, op: str) -> str:
+        """A line that takes the sine or the cosine out of a pair."""
+        return f"  %{result} = extractvalue {{ {self.V}, {self.V} }} %{pair}, {int(op == 'cos')}"

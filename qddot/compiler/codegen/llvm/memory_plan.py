@@ -1,0 +1,144 @@
+"""Where the values of straight-line code are: which function computes them, and in which memory others find them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qddot.compiler.codegen.llvm.lazy_inputs import InputTile, input_tiles
+from qddot.compiler.codegen.llvm.output_columns import OutputColumns, shared_columns
+from qddot.compiler.codegen.llvm.prefetch import L1_PREFETCH_MAX_LINES
+from qddot.compiler.codegen.llvm.streamed_output import cut_into_tiles
+from qddot.compiler.ir.ops import LEAVES
+from qddot.compiler.ir.program import Program
+
+FUNCTION_MAX_OPS = 350  # of one generated function: longer ones are slower to compile and to run (docs/decisions/0005)
+SCALAR_SINCOS_LANES = 8  # angles of one state whose sines and cosines are computed in one vector
+
+Location = tuple[str, int]  # which memory, and the index there
+
+
+@dataclass(frozen=True)
+class CoreOptions:
+    """What a core does besides arithmetic."""
+
+    prefetch_lines: Sequence[int] = ()  # of each input, between the operations
+    streams: bool = False  # whether long packed results are written by the core itself, with streaming stores
+    row_inputs: tuple[tuple[int, range], ...] = ()  # inputs that stay in rows: which numbers of all inputs they are
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """All that the functions of one program agree on."""
+
+    program: Program
+    functions: list[list[int]]  # the nodes that each computes
+    angles: list[int]  # inputs whose sines and cosines are computed first
+    sincos_slots: dict[int, int]  # of sines and cosines of inputs, in their scratch memory
+    sincos_lanes: int  # angles of one state per vector
+    slots: dict[int, int]  # of values that cross from one function to another
+    prefetches: dict[int, list[tuple[int, int]]]  # before which operation which lines (input, line) are prefetched
+    prefetch_locality: int  # of LLVM's prefetch: 3 for L1, 2 for L2
+    input_tiles: dict[int, InputTile]
+    output_tiles: dict[int, list[int]]  # after which operation which tiles of the result are written; -1: at the end
+    outputs: OutputColumns
+    output_columns: dict[int, set[int]]  # of each node that is a result
+    arguments: str  # that not all cores have: the next block's rows of wide inputs, the context of streamed results
+
+    @property
+    def sincos_scratch(self) -> int:
+        """Numbers of scratch memory for sines and cosines."""
+        return 2 * self.sincos_lanes * -(-len(self.angles) // self.sincos_lanes)
+
+    @property
+    def scratch(self) -> int:
+        """Numbers of scratch memory of a lane."""
+        return self.sincos_scratch + 1 + max(self.slots.values(), default=-1)
+
+    def location(self, n: int) -> Location:
+        """Where a value is that another function computes, or none."""
+        if self.program.graph.ops[n] == "input":
+            return "in", self.program.graph.args[n][0]
+        return ("sc", self.sincos_slots[n]) if n in self.sincos_slots else ("mem", self.slots[n])
+
+
+def plan(program: Program, lanes: int, options: CoreOptions) -> MemoryPlan:
+    """The plan of a program for a lane width."""
+    graph, body = program.graph, program.body
+    of = {graph.args[n][0] for n in body if graph.ops[n] in ("sin", "cos")}
+    angles = [a for a in sorted(of) if graph.ops[a] == "input"]  # the others are computed on the way
+    first = {a: 2 * k for k, a in enumerate(angles)}
+    sincos = [n for n in body if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in first]
+    sincos_slots = {n: first[graph.args[n][0]] + (graph.ops[n] == "cos") for n in sincos}
+    code = [n for n in body if n not in sincos_slots]
+    functions = _cut(code)
+    ring, tiles = cut_into_tiles(program, code) if options.streams else (None, {})
+    outputs = OutputColumns(len(program.outputs), ring=ring)
+    if lanes > 1 and ring is None:
+        outputs = shared_columns(program)
+    columns: dict[int, set[int]] = {}
+    for k, n in enumerate(program.outputs):
+        columns.setdefault(n, set()).add(outputs.column(k))
+    wide = [i for i, n in enumerate(options.prefetch_lines) if n]
+    return MemoryPlan(
+        program=program,
+        functions=functions,
+        angles=angles,
+        sincos_slots=sincos_slots,
+        sincos_lanes=SCALAR_SINCOS_LANES if lanes == 1 and len(angles) > 2 else 1,
+        slots=_crossing(program, functions, sincos_slots),
+        prefetches=_prefetches(options.prefetch_lines, code),
+        prefetch_locality=3 if sum(options.prefetch_lines) <= L1_PREFETCH_MAX_LINES else 2,
+        input_tiles=input_tiles(program, dict(options.row_inputs), functions),
+        output_tiles=tiles,
+        outputs=outputs,
+        output_columns=columns,
+        arguments="".join(f", ptr %next_block{i}" for i in wide) + (", ptr %context" if ring else ""),
+    )
+
+
+def _cut(code: list[int]) -> list[list[int]]:
+    """Parts of equal length, none too long."""
+    length = -(-len(code) // -(-len(code) // FUNCTION_MAX_OPS)) if code else 1
+    return [code[k : k + length] for k in range(0, len(code), length)] or [[]]
+
+
+def _prefetches(lines: Sequence[int], code: list[int]) -> dict[int, list[tuple[int, int]]]:
+    """All lines of wide inputs, spread evenly over the operations."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    all_lines = [(i, k) for i, n in enumerate(lines) for k in range(n)]
+    for k, line in enumerate(all_lines if code else ()):
+        found.setdefault(code[k * len(code) // len(all_lines)], []).append(line)
+    return found
+
+
+def _crossing(program: Program, functions: list[list[int]], elsewhere: dict[int, int]) -> dict[int, int]:
+    """Slots of values that one function computes and another one uses.
+
+    A slot is free again after the last function that uses its value: a small scratch memory stays in the L1 cache.
+    """
+    graph = program.graph
+    home = {n: k for k, nodes in enumerate(functions) for n in nodes}
+    last_use: dict[int, int] = {}  # the last function that uses a value
+    for k, nodes in enumerate(functions):
+        for n in nodes:
+            operands = list(graph.args[n])
+            for x in operands:
+                if x in home and home[x] != k and graph.ops[x] == "less":
+                    operands.extend(graph.args[x])  # a comparison is not stored but repeated
+                elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in elsewhere:
+                    last_use[x] = k
+    slots: dict[int, int] = {}
+    free: list[int] = []
+    freed: dict[int, list[int]] = {}  # slots by the function before which they are free again
+    count = 0
+    for k, nodes in enumerate(functions):
+        free += freed.pop(k, [])
+        for n in nodes:
+            if n in last_use:
+                if not free:
+                    free.append(count)
+                    count += 1
+                slots[n] = free.pop()
+                freed.setdefault(last_use[n] + 1, []).append(slots[n])
+    return slots

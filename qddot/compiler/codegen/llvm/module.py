@@ -1,0 +1,52 @@
+"""A module of LLVM text around the functions of a kernel: the library that they call, declarations, metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qddot.compiler.codegen.llvm import sincos
+from qddot.compiler.codegen.llvm.core import Core
+from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.targets.target import Target
+
+_COMMON = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.smin.i64(i64, i64)
+declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, <4 x i1>, <4 x double>)
+declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, <4 x i1>)
+"""
+
+_AVX512 = """declare void @llvm.x86.sse.sfence()
+declare <8 x double> @llvm.x86.avx512.vpermi2var.pd.512(<8 x double>, <8 x i64>, <8 x double>)
+declare void @llvm.masked.store.v8f64.p0(<8 x double>, ptr, <8 x i1>)
+"""
+
+# !0 unlikely branches, !1 invariant loads, !2 streaming stores
+_METADATA = '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1}'
+
+
+def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> str:
+    """The whole text: functions, and what the cores among them need."""
+    emitters = {core.emitter.lanes: core.emitter for core in cores}
+    widths = {*emitters, *(core.sincos_lanes for core in cores)}
+    return "\n".join([*functions, *_library(emitters, widths, target), *_declarations(widths, target), _METADATA])
+
+
+def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:
+    """Sine, cosine and arctan2 for all lane widths in use."""
+    text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
+    for width in sorted(widths):
+        text.append(sincos.define(width, target.fma))
+        if any(e.T == "float" for e in emitters.values()):
+            text.append(sincos.single(width))
+    return text
+
+
+def _declarations(widths: set[int], target: Target) -> list[str]:
+    text = [_COMMON, target.architecture.declarations, _AVX512 if target.avx512 else ""]
+    for width in sorted({1, *widths}):
+        for T, short in (("double", "f64"), ("float", "f32")):
+            V, suffix = (T, short) if width == 1 else (f"<{width} x {T}>", f"v{width}{short}")
+            text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
+            text += [f"declare {V} @llvm.{name}.{suffix}({V})" for name in ("sqrt", "fabs")]
+    text += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, *widths} - {1})]
+    return text

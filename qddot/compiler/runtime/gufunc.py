@@ -1,0 +1,275 @@
+"""Compiled code as a NumPy generalized ufunc: batching, casting, `out=` and the release of the GIL are NumPy's own.
+
+Large batches are split over threads. A result does not depend on the batch it came in, on the number of threads, or on
+the place in the batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qddot.compiler.ir.packed_output import Layout
+from qddot.compiler.runtime.fastcall import one_state
+from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
+from qddot.compiler.runtime.llvm_compile import Code, library_functions
+from qddot.compiler.runtime.threads import get_num_threads, in_parallel, split
+from qddot.errors import InputError
+
+_MIN_OPS_PER_THREAD = 1_000_000  # some 50 µs, ten times the cost of handing work to a thread
+_TYPES = {"float64": 12, "float32": 11}  # NPY_DOUBLE, NPY_FLOAT
+_OBJECT = 88  # offset of PyUFuncObject.obj, which a ufunc owns
+_FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of C functions
+
+
+def kernel(
+    code: Code,
+    names: Sequence[str],
+    inputs: Sequence[Shape],
+    output: Shape,
+    info: Info,
+    explain: Callable[[], str],
+    layout: Layout | None = None,
+    source: Source | None = None,
+) -> Kernel:
+    """The kernel of code for this machine; one of code for another machine explains that when it is called."""
+    entry = _entry(code, tuple(names), tuple(inputs), output, info)
+    return Kernel(entry, names, inputs, output, info, explain, layout, source)
+
+
+def _entry(code: Code, names: Sequence[str], inputs: Sequence[Shape], output: Shape, info: Info) -> Entry:
+    if (obstacle := code.obstacle) is not None:
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise InputError(f"{info.function}: {obstacle}")
+
+        return Entry(refuse, refuse)
+    label = f"qddot.{info.function}"
+    ufunc, keep = _ufunc(code, inputs, output, info.dtype, label)
+    batches = Batches(ufunc, info, names, inputs, output)
+    batches.keep = keep
+    call = one_state(code, label, info.dtype, batches) or batches
+    return Entry(call, batches, one_state(code, label, info.dtype), ufunc)
+
+
+class Batches:
+    """A ufunc with what batches need around it: threads, and errors in terms of the kernel's arguments."""
+
+    keep: Any = None  # what the ufunc points into, where it cannot keep it alive itself
+
+    def __init__(self, ufunc: Any, info: Info, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> None:
+        self.ufunc, self.info = ufunc, info
+        self.names, self.inputs, self.output = names, inputs, output
+        self.operations = max(1, info.instructions)
+        self.one_thread = _MIN_OPS_PER_THREAD // self.operations  # most numbers of the first input for one thread
+        self.dtype = np.dtype(info.dtype)
+        self._single = info.dtype == "float32"
+        self._count, self._axes = len(inputs), len(output) - len(inputs[0])
+        self._sizes = prod(inputs[0]), prod(output)
+
+    def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
+        """The result for one state or a batch."""
+        try:
+            if others or len(args) != self._count:
+                raise TypeError
+            if self._single:
+                args = tuple(map(_real, args))
+            first = args[0]
+            if out is not None and not self._is_usual(out, first):
+                out = self._checked(out, args)
+            if type(first) is np.ndarray and first.size > self.one_thread and get_num_threads() > 1:
+                return self._threaded(args, out)
+            return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+        except (TypeError, ValueError, IndexError) as error:
+            self._explain(args, out, others)
+            raise InputError(f"{self.info.function}: {error}") from None
+        except MemoryError as error:
+            if error.args:
+                raise
+            raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
+
+    def _is_usual(self, out: Any, first: Any) -> bool:
+        """Whether an array to write results into is what almost all are. A ufunc makes sure of the rest of its shape."""
+        return (
+            type(out) is type(first) is np.ndarray
+            and out.dtype is self.dtype
+            and out.ndim == first.ndim + self._axes
+            and out.size * self._sizes[0] == first.size * self._sizes[1]
+            and out.flags.c_contiguous
+        )
+
+    def _checked(self, out: Any, args: tuple[Any, ...]) -> Any:
+        """The array to write results into, if it has one place for each result; NumPy would broadcast to other shapes."""
+        if type(out) is tuple and len(out) == 1:  # as NumPy's ufuncs take it
+            out = out[0]
+        self._explain(args, out, {})
+        return out
+
+    def _threaded(self, args: tuple[Any, ...], out: Any) -> NDArray[Any]:
+        arrays = [np.asarray(x) for x in args]
+        batches = [a.shape[: a.ndim - len(s)] for a, s in zip(arrays, self.inputs, strict=True)]
+        batch = np.broadcast_shapes(*batches)
+        if out is not None and out.shape != (*batch, *self.output):
+            raise ValueError(f"out has shape {out.shape}")
+        axis = max(range(len(batch)), key=lambda k: batch[k], default=0)
+        edges = split(batch[axis], prod(batch) * self.operations // _MIN_OPS_PER_THREAD) if batch else []
+        if len(edges) < 3 or not all(_is_plain(x) for x in (*args, out)):  # one state is not divided
+            return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
+        result = out
+        # A part would see no more than its own rows of both, and not that it writes what another has yet to read.
+        if out is None or any(_overlap(out, a) for a in arrays):
+            result = np.empty((*batch, *self.output), self.dtype)
+
+        def part(low: int, high: int) -> None:
+            pieces = [_piece(a, own, len(batch), axis, low, high) for a, own in zip(arrays, batches, strict=True)]
+            self.ufunc(*pieces, out=_piece(result, batch, len(batch), axis, low, high))
+
+        in_parallel(part, edges)
+        if out is not None and result is not out:
+            np.copyto(out, result, casting="same_kind")
+            return out
+        return result
+
+    def _explain(self, args: tuple[Any, ...], out: Any, others: Mapping[str, Any]) -> None:
+        """Says in our words what NumPy would say in its own."""
+        name = self.info.function
+        if others:
+            wrong = ", ".join(f"{x}=" for x in others)
+            raise InputError(
+                f"{name} takes {', '.join(self.names)} in this order, and out=; {wrong} is no option of a kernel"
+            )
+        if len(args) != len(self.inputs):
+            raise InputError(f"{name} takes {', '.join(self.names)}; {len(args)} arrays were given")
+        for x, own, shape in zip(args, self.names, self.inputs, strict=True):
+            try:
+                array = np.asarray(x)
+            except ValueError:
+                raise InputError(f"{name}: {own} is a ragged list; give an array") from None
+            if array.dtype.kind not in _REAL:
+                raise InputError(f"{name}: {own} must hold real numbers, not {array.dtype}")
+            if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
+                wanted = ", ".join(map(str, shape))
+                raise InputError(f"{name}: {own} has shape {array.shape}; its last axes must be ({wanted})")
+        try:
+            batch = np.broadcast_shapes(
+                *(np.shape(x)[: np.ndim(x) - len(s)] for x, s in zip(args, self.inputs, strict=True))
+            )
+        except ValueError:
+            shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in zip(self.names, args, strict=True))
+            raise InputError(f"{name}: the batch axes of {shapes} do not fit together") from None
+        if out is not None:
+            self._explain_out(out, (*batch, *self.output))
+
+    def _explain_out(self, out: Any, shape: Shape) -> None:
+        name = self.info.function
+        if not isinstance(out, np.ndarray):
+            raise InputError(f"{name}: out is of type {type(out).__name__}; it must be a NumPy array")
+        if out.shape != shape:
+            raise InputError(f"{name}: out has shape {out.shape}; it must be {shape}")
+        if out.dtype.kind != "f":
+            raise InputError(f"{name}: out holds {out.dtype}; it must hold floating-point numbers, as {self.dtype}")
+        if not out.flags.writeable:
+            raise InputError(f"{name}: out is read-only")
+        if _overlaps_itself(out):
+            raise InputError(
+                f"{name}: entries of out share memory (strides {out.strides}); give an array with a place for each"
+            )
+
+
+_REAL = "fiub"  # kinds of numbers that can be cast to what kernels take
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two arrays have memory in common, judged as NumPy's ufuncs do: where it is hard to tell, they have."""
+    return np.may_share_memory(a, b, max_work=1)  # type: ignore[arg-type]
+
+
+def _real(x: Any) -> NDArray[np.float32]:
+    """An argument of a kernel in single precision, which NumPy's ufuncs would not make of doubles."""
+    array = np.asarray(x)
+    if array.dtype.kind not in _REAL:
+        raise TypeError(f"{array.dtype} instead of real numbers")
+    return np.asarray(array, dtype=np.float32)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether NumPy takes this as an array, and asks it for nothing: subclasses have their own ideas of ufuncs."""
+    return x is None or type(x) is np.ndarray or isinstance(x, (list, tuple, int, float, np.generic))
+
+
+def _overlaps_itself(a: NDArray[Any]) -> bool:
+    """Whether entries of an array may have the same memory. Exact for everything that slices, transposes or broadcasts."""
+    reach = a.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
+        if stride < reach:
+            return a.size > 0
+        reach += stride * (length - 1)
+    return False
+
+
+def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:
+    """The part of an array along a batch axis, where it has that axis and does not broadcast along it."""
+    k = axis - (n_batch - len(own))
+    if k < 0 or own[k] == 1:
+        return a
+    return a[(slice(None),) * k + (slice(low, high),)]
+
+
+def _ufunc(code: Code, inputs: Sequence[Shape], output: Shape, dtype: str, name: str) -> tuple[Any, Any]:
+    """The ufunc object, and what it points into and must not outlive."""
+    count = len(inputs) + 1
+    loops = (ctypes.c_void_p * 1)(code.address)
+    data = (ctypes.c_void_p * 1)(ctypes.addressof(library_functions()))
+    types = ctypes.create_string_buffer(bytes([_TYPES[dtype]] * count))
+    label = ctypes.create_string_buffer(name.encode())
+    doc = ctypes.create_string_buffer(b"A compiled kernel of qddot.")
+    text = ",".join(_core(s) for s in inputs) + "->" + _core(output)
+    signature = ctypes.create_string_buffer(text.encode())
+    ufunc = _make()(loops, data, types, 1, len(inputs), 1, -1, label, doc, 0, signature)
+    keep = code, loops, data, types, label, doc, signature
+    if _ufuncs_keep_objects():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(keep))
+        ctypes.c_void_p.from_address(id(ufunc) + _OBJECT).value = id(keep)
+    return ufunc, keep
+
+
+@functools.cache
+def _ufuncs_keep_objects() -> bool:
+    """Whether a ufunc has the place where `numpy.frompyfunc` lets it keep an object: what is put there lives with it."""
+
+    def probe(x: Any) -> Any:
+        return x
+
+    return ctypes.c_void_p.from_address(id(np.frompyfunc(probe, 1, 1)) + _OBJECT).value == id(probe)
+
+
+def _core(shape: Shape) -> str:
+    return "(" + ",".join(map(str, shape)) + ")"
+
+
+_maker: Any = None
+
+
+def _make() -> Any:
+    """NumPy's C function that makes a generalized ufunc."""
+    global _maker
+    if _maker is None:
+        from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
+
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        table = get(_multiarray_umath._UFUNC_API, None)
+        address = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))[_FROM_SIGNATURE]
+        pointer, integer = ctypes.c_void_p, ctypes.c_int
+        kind = ctypes.PYFUNCTYPE(
+            *(ctypes.py_object, pointer, pointer, pointer, integer, integer, integer, integer),
+            *(pointer, pointer, integer, pointer),
+        )
+        _maker = kind(address)
+    return _maker

@@ -1,0 +1,21 @@
+"""ARM64: NEON, two doubles a register, fused multiply-adds."""
+
+from qddot.compiler.targets.architecture import Architecture, Processor
+
+_V8_2 = ("ASIMD", "ASIMDHP", "ASIMDDP")
+
+AARCH64 = Architecture(
+    name="arm64",
+    triple="aarch64-unknown-linux-gnu",
+    baseline="ASIMD",
+    processors={
+        "generic": Processor(128, True, ("ASIMD",)),
+        "cortex-a53": Processor(128, True, ("ASIMD",)),
+        "cortex-a72": Processor(128, True, ("ASIMD",)),
+        "cortex-a76": Processor(128, True, _V8_2),
+        "neoverse-n1": Processor(128, True, _V8_2),
+        "apple-m1": Processor(128, True, (*_V8_2, "ASIMDFHM")),
+    },
+    save_float_status=('  %flags = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',),
+    restore_float_status=('  call void asm sideeffect "msr fpsr, $0", "r,~{memory}"(i64 %flags)',),
+)

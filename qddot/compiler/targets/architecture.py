@@ -1,0 +1,45 @@
+"""What codegen must know about an instruction set, and the processors that can be named for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+
+class Processor(NamedTuple):
+    """A processor by its capabilities."""
+
+    vector_bits: int
+    fma: bool
+    needs: tuple[str, ...]  # NumPy's names of the features that a machine must have to run its code
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An instruction set: its triple, its memory model, its floating-point status, its processors by LLVM's names."""
+
+    name: str
+    triple: str  # of code for other machines than this one
+    baseline: str = ""  # NumPy's name of a feature that all its processors have, and no others
+    processors: Mapping[str, Processor] = field(default_factory=dict)
+    pointer_constraint: str = "=r,0"  # of the inline assembly that hides from LLVM that two pointers are equal
+    declarations: str = ""
+    # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves
+    save_float_status: tuple[str, ...] = ()
+    restore_float_status: tuple[str, ...] = ()
+
+    def opaque_pointer(self, result: str, pointer: str) -> str:
+        """A line that copies a pointer so that LLVM cannot tell that both are equal, and merges no loads through them."""
+        if not self.pointer_constraint:
+            return f"  {result} = getelementptr i8, ptr {pointer}, i64 0"
+        return f'  {result} = call ptr asm "", "{self.pointer_constraint}"(ptr {pointer})'
+
+    def without_inline_assembly(self) -> Architecture:
+        """The same for object code that is made on another architecture, for which llvmlite has no assembler.
+
+        Values may be spilled rather than reloaded, and NumPy may warn of values that are not finite.
+        """
+        uses = any(" asm " in line for line in self.save_float_status)
+        plain = replace(self, save_float_status=(), restore_float_status=()) if uses else self
+        return replace(plain, pointer_constraint="")

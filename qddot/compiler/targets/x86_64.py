@@ -1,0 +1,41 @@
+"""x86-64: SSE2, AVX, AVX2 with FMA, AVX-512."""
+
+from qddot.compiler.targets.architecture import Architecture, Processor
+
+_V2 = ("SSE42", "POPCNT")
+_V3 = ("AVX2", "FMA3", "F16C", "BMI", "BMI2")
+_V4 = ("AVX512F", "AVX512CD", "AVX512VL", "AVX512BW", "AVX512DQ", "FMA3", "BMI2")
+
+# The psABI's microarchitecture levels, and the first processors with AVX
+LEVELS = {
+    "x86-64": Processor(128, False, ()),
+    "x86-64-v2": Processor(128, False, _V2),
+    "sandybridge": Processor(256, False, (*_V2, "AVX")),
+    "x86-64-v3": Processor(256, True, _V3),
+    "x86-64-v4": Processor(512, True, _V4),
+}
+
+X86_64 = Architecture(
+    name="x86-64",
+    triple="x86_64-unknown-linux-gnu",
+    baseline="SSE2",
+    processors={
+        **LEVELS,
+        "nehalem": Processor(128, False, _V2),
+        "haswell": Processor(256, True, _V3),
+        "broadwell": Processor(256, True, _V3),
+        "skylake": Processor(256, True, _V3),
+        "alderlake": Processor(256, True, _V3),
+        "znver1": Processor(256, True, _V3),
+        "znver2": Processor(256, True, _V3),
+        "znver3": Processor(256, True, _V3),
+        "skylake-avx512": Processor(512, True, (*_V4, "AVX512_SKX")),
+        "cascadelake": Processor(512, True, (*_V4, "AVX512_CLX")),
+        "icelake-server": Processor(512, True, (*_V4, "AVX512_ICL")),
+        "sapphirerapids": Processor(512, True, (*_V4, "AVX512_SPR")),
+        "znver4": Processor(512, True, (*_V4, "AVX512_ICL")),
+    },
+    declarations="declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n",
+    save_float_status=("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)"),
+    restore_float_status=("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",),
+)
