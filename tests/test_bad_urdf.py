@@ -10,11 +10,12 @@ import time
 import warnings
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qddot.errors import FileError, QddotError
 from qddot.formats import urdf, xml
+from tests.support.profiles import examples
 
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
 LIMIT = '<limit lower="-1" upper="1" effort="1" velocity="1"/>'
@@ -371,7 +372,7 @@ edits = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(400)
 @given(edits=edits, floating=st.booleans())
 @example(edits=[(0, 0, "delete", b"")], floating=True)
 def test_mutations(edits, floating):
@@ -385,7 +386,7 @@ def test_mutations(edits, floating):
 WORDS = re.findall(rb'"[^"]*"', SEED)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(400)
 @given(
     edits=st.lists(st.tuples(st.integers(0, len(WORDS) - 1), st.sampled_from(PIECES)), max_size=4),
     floating=st.booleans(),

@@ -6,10 +6,14 @@ import os
 import numpy as np
 import pytest
 
-pytest.importorskip("pinocchio")
-
 import qddot
 from benchmarks import cases, contest, native, peers, pinocchio_peer, qddot_side
+from tests.support.peers import peer
+from tests.support.real_robots import URDFS, WHY
+
+peer("pinocchio")
+if not URDFS:
+    pytest.skip(WHY, allow_module_level=True)
 
 FREEDOMS = {
     "ur5": 6,

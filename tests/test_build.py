@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from tolerances import ROUNDING
 
 import qddot
 from qddot.errors import ModelError
@@ -15,6 +14,7 @@ from qddot.mechanism.validation import cos_sin, pose
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Transform
+from tests.support.tolerances import ROUNDING
 
 BALL = (0.1, 0.0, 0.0, 0.1, 0.0, 0.1)
 

@@ -17,13 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from qddot.cli import cache as cache_command
 from qddot.compiler.runtime import cache as module
 from qddot.compiler.runtime.cache import Cache, Entry, default_cache, default_folder
 from qddot.errors import InputError, QddotWarning
+from tests.support.profiles import examples
 
 NAME = 8 + 4 + 64 + 8  # magic, version, key and length are before the name of the secret key
 HEADER = NAME + 8 + 32  # and the HMAC
@@ -198,7 +199,7 @@ def test_every_byte_counts(cache, silent):
     assert cache.get(KEY) == data
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.binary(max_size=200),
     start=st.integers(0, HEADER + 200),

@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 import pytest
-from mechanisms import State
-from test_kernels import robot_of
 
 import qddot
 from qddot.compiler.codegen.abi.fastcall import MOST
 from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import FUNCTIONS
+from tests.support.kernels import robot_of
+from tests.support.mechanisms import State
 
 
 @pytest.fixture

@@ -4,21 +4,22 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from mechanisms import trees
-from test_loops import COUNTS, MECHANISMS, closed_states, motion
-from test_loops import random_joint as joint_of
 
 import qddot
 from qddot.algorithms import composite_body, constrained_dynamics, constrained_hybrid, hybrid, loop_constraints
 from qddot.algorithms.kinematics import link_poses
 from qddot.joints import KINDS, Fixed, Revolute
 from qddot.mechanism.model import Loop
+from qddot.robots.generators import _random_joint as joint_of
 from qddot.spatial import Transform, constant_transform
 from qddot.spatial.joint_blocks import Vector
+from tests.support.linkages import COUNTS, MECHANISMS, closed_states, motion
+from tests.support.mechanisms import trees
+from tests.support.profiles import examples
 
-SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = examples(12, suppress=list(HealthCheck))
 # Two ways through M_vv and A_v M_vv⁻¹A_vᵀ, of condition 4e3 at most in the configurations tried; as in test_loops.
 AGREEMENT = 1e-9
 

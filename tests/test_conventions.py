@@ -5,9 +5,7 @@ The conversions to MuJoCo are also what `test_mjcf` compares every model through
 
 import tracemalloc
 
-import mujoco
 import numpy as np
-import pinocchio as pin
 import pytest
 
 import qddot
@@ -19,6 +17,15 @@ from qddot.errors import InputError
 from qddot.formats import mjcf
 from qddot.mechanism.builder import Builder
 from qddot.spatial import Transform
+from tests.support.peers import HOW, peer
+
+try:
+    import pinocchio as pin
+except ImportError:
+    pin = None
+
+mujoco = peer("mujoco")
+needs_pinocchio = pytest.mark.skipif(pin is None, reason=f"needs pinocchio: {HOW['pinocchio']}")
 
 ROUNDING = 1e-12  # relative: some hundred products of numbers of size 1
 
@@ -102,15 +109,15 @@ def test_wrong_shapes_are_named():
 
 AXIS = (0.6, 0.0, 0.8)
 KINDS = {
-    "free": (joints.Free(), pin.JointModelFreeFlyer),
-    "spherical": (joints.Spherical(), pin.JointModelSpherical),
-    "revolute": (joints.Revolute((1.0, 0.0, 0.0)), pin.JointModelRX),
+    "free": (joints.Free(), lambda: pin.JointModelFreeFlyer()),
+    "spherical": (joints.Spherical(), lambda: pin.JointModelSpherical()),
+    "revolute": (joints.Revolute((1.0, 0.0, 0.0)), lambda: pin.JointModelRX()),
     "tilted": (joints.Revolute(AXIS), lambda: pin.JointModelRevoluteUnaligned(*AXIS)),
-    "continuous": (joints.Revolute((0.0, 0.0, 1.0)), pin.JointModelRUBZ),
-    "prismatic": (joints.Prismatic((0.0, 1.0, 0.0)), pin.JointModelPY),
-    "planar": (joints.Planar(), pin.JointModelPlanar),
-    "translational": (joints.Translational(), pin.JointModelTranslation),
-    "euler": (joints.SphericalEuler("zyx"), pin.JointModelSphericalZYX),
+    "continuous": (joints.Revolute((0.0, 0.0, 1.0)), lambda: pin.JointModelRUBZ()),
+    "prismatic": (joints.Prismatic((0.0, 1.0, 0.0)), lambda: pin.JointModelPY()),
+    "planar": (joints.Planar(), lambda: pin.JointModelPlanar()),
+    "translational": (joints.Translational(), lambda: pin.JointModelTranslation()),
+    "euler": (joints.SphericalEuler("zyx"), lambda: pin.JointModelSphericalZYX()),
 }
 
 
@@ -150,6 +157,7 @@ TREES = {
 
 
 @pytest.mark.parametrize("tree", TREES)
+@needs_pinocchio
 def test_dynamics_agree_with_pinocchio(tree):
     pin.seed(5)
     model, other = both(TREES[tree])
@@ -174,6 +182,7 @@ def test_dynamics_agree_with_pinocchio(tree):
     near(back, q)
 
 
+@needs_pinocchio
 def test_a_floating_base_is_matched_under_another_name():
     model, _ = both({"free": "world", "revolute": "free"})
     other = pin.Model()
@@ -184,6 +193,7 @@ def test_a_floating_base_is_matched_under_another_name():
     assert conventions.to_pinocchio_v(model, other, _neutral(model), v).tolist() == expected
 
 
+@needs_pinocchio
 def test_different_joints_are_named():
     model, _ = both({"free": "world", "revolute": "free"})
     other = pin.Model()
@@ -192,6 +202,7 @@ def test_different_joints_are_named():
         conventions.to_pinocchio_q(model, other, _neutral(model))
 
 
+@needs_pinocchio
 def test_joints_of_different_kinds_are_named():
     model, _ = both({"spherical": "world"})
     other = pin.Model()
@@ -213,7 +224,7 @@ def finger(mimic):
     return b.model()
 
 
-@pytest.mark.parametrize("engine", ["mujoco", "pinocchio"])
+@pytest.mark.parametrize("engine", ["mujoco", pytest.param("pinocchio", marks=needs_pinocchio)])
 def test_mimic_joints_are_expanded_and_forces_and_matrices_reduced(engine):
     model, tree = finger(mimic=True), finger(mimic=False)
     other = ()
@@ -241,6 +252,7 @@ def test_mimic_joints_are_expanded_and_forces_and_matrices_reduced(engine):
         names["to_matrix"](model, *other, q, np.eye(2))
 
 
+@needs_pinocchio
 def test_a_mimic_joint_that_pinocchio_reduces_too_has_no_place_of_its_own():
     model, other = finger(mimic=True), pin.Model()
     for k in range(3):

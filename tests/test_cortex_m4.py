@@ -2,14 +2,14 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import qddot
+from tests.support.paths import TESTS
 
-BOARD = Path(__file__).parent / "cortex_m4"
+BOARD = TESTS / "cortex_m4"
 COMPILER, EMULATOR = "arm-none-eabi-gcc", "qemu-system-arm"
 M4F = "-mcpu=cortex-m4 -mfpu=fpv4-sp-d16 -mfloat-abi=hard"
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wdouble-promotion"]

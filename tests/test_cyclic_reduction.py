@@ -4,9 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from mechanisms import MOVING, State
-from test_formulations import is_branched
-from tolerances import solve
 
 import qddot
 from qddot.algorithms import articulated_body
@@ -19,6 +16,8 @@ from qddot.joints import Free, Revolute
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial.joint_blocks import as_forces
+from tests.support.mechanisms import MOVING, State, is_branched
+from tests.support.tolerances import solve
 
 # (28) divides by single inertias, whose condition with that of TᵀI⁻¹T comes on top of M's: seen are 1e-11 at most.
 ROOM = 100

@@ -4,11 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from mechanisms import MOVING, State, trees
-from real_robots import REFUSED, URDFS
-from test_pinocchio import Case
-from tolerances import COMPLEX_STEP, PER_CONDITION
+from hypothesis import given
 
 import qddot
 from qddot import conventions
@@ -25,10 +21,14 @@ from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
+from tests.support.derivative_cases import MARKED, TOLERANCE
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.peers import peer
+from tests.support.pinocchio_case import Case, in_our_order
+from tests.support.profiles import examples
+from tests.support.tolerances import COMPLEX_STEP, PER_CONDITION
 
-pin = pytest.importorskip("pinocchio")
-
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(40)
 STEP = 1e-20
 
 
@@ -137,20 +137,13 @@ def test_the_closed_form_counts_least():
 
 # ---- real robots, and Pinocchio -----------------------------------------------------------------------------------------
 
-# 1e-10 of the largest entry, and what rounding leaves of M⁻¹ twice: only iCub's condition of 2e10 needs it
-TOLERANCE = 1e-10
-REAL = [p for p in URDFS if p.name not in REFUSED][::2][:30]
-FEW = ("panda.urdf", "g1_29dof_rev_1_0.urdf", "solo12.urdf", "talos_reduced.urdf", "kinova.urdf")
-MARKED = [
-    pytest.param(p, marks=() if p.name in FEW else pytest.mark.slow, id=f"{p.parent.parent.name}-{p.stem}")
-    for p in sorted({*REAL, *(p for p in URDFS if p.name in FEW)})
-]
 
-
+@pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
 @pytest.mark.parametrize("path", MARKED)
 def test_real_robots(path, floating):
     """Closed forms, complex steps and Pinocchio on one state."""
+    pin = peer("pinocchio")
     c = Case(path, floating)
     s, robot = State(c.robot), c.robot
     s.q, s.v, s.a = c.q[0], c.v[0], c.a[0]
@@ -175,12 +168,6 @@ def test_real_robots(path, floating):
         theirs = pin.computeABADerivatives(c.pin, c.data, c.pq[0], c.pv[0], p_tau[0])
         for x, y in zip(ours[:2], theirs[:2], strict=True):
             close(x, in_our_order(c, y), tolerance)
-
-
-def in_our_order(c: Case, matrix):
-    """A matrix of Pinocchio's between velocities and forces: their bases differ by E, which permutes."""
-    E = conventions.to_pinocchio_v(*c.layout, c.q[0], np.eye(c.robot.nv)).T
-    return E.T @ matrix @ E
 
 
 # ---- second derivatives -------------------------------------------------------------------------------------------------

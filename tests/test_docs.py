@@ -1,11 +1,12 @@
 """The pages that teach run as they are printed."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
 PAGES = [DOCS / "quickstart.md", DOCS / "formulations.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 
 

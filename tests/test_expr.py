@@ -7,9 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import MOVING
 
 import qddot
 from qddot import scalars
@@ -24,13 +23,15 @@ from qddot.compiler.ir.program import straight_line
 from qddot.compiler.ir.rules import RULES
 from qddot.dynamics import catalogue
 from qddot.robots.generators import random_tree
+from tests.support.mechanisms import MOVING
+from tests.support.profiles import examples
 
 NUMBERS = st.floats(-10.0, 10.0).filter(lambda x: abs(x) > 1e-3)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.pattern)
 @given(values=st.fixed_dictionaries(dict.fromkeys("bcdxy", NUMBERS)))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_both_sides_of_a_rule_are_equal(rule, values):
     values = {n: abs(x) if "sqrt" in rule.pattern else x for n, x in values.items()}
     environment = {**values, "sin": math.sin, "cos": math.cos, "sqrt": math.sqrt, "select": lambda c, x, y: x if c else y}
@@ -124,7 +125,7 @@ def expression(x, y, z):
 
 
 @given(x=NUMBERS, y=NUMBERS, z=NUMBERS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_interpreter_computes_what_python_computes(x, y, z):
     graph, outputs, _ = trace(lambda v: expression(*v), [3])
     program = straight_line(graph, outputs, 3)

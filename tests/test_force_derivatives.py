@@ -7,20 +7,11 @@ import copy
 import dataclasses
 import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-import test_c99
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import MOVING, State, trees
-from test_derivatives import MARKED, TOLERANCE, in_our_order
-from test_loop_derivatives import DIFFERENCES, _along
-from test_loops import MECHANISMS, closed_states
-from test_pinocchio import Case
-from test_rolled import agree as rolled_agrees
-from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
 from qddot import conventions
@@ -39,8 +30,18 @@ from qddot.dynamics import catalogue, identities
 from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
+from tests.support.c_code import call, library, needs_compiler
+from tests.support.derivative_cases import MARKED, TOLERANCE
+from tests.support.linkages import DIFFERENCES, MECHANISMS, along, closed_states
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.paths import ROOT
+from tests.support.peers import peer
+from tests.support.pinocchio_case import Case, in_our_order
+from tests.support.profiles import examples
+from tests.support.rolled import agree as rolled_agrees
+from tests.support.tolerances import COMPLEX_STEP, PER_CONDITION
 
-SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(15)
 STEP = 1e-20
 MODULES = (derivatives, recursive_derivatives, dual_derivatives)
 
@@ -183,7 +184,7 @@ def test_springs_and_drag_by_the_chain_rule(robot, data):
 
 def test_the_page_of_the_docs():
     """Its example runs, and its closed form of the spring's Jacobian is right."""
-    text = (Path(__file__).parents[1] / "docs" / "derivatives.md").read_text()
+    text = (ROOT / "docs" / "derivatives.md").read_text()
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def law" in b)
     page = {}
     exec(compile(block, "derivatives.md", "exec"), page)
@@ -324,7 +325,7 @@ def test_the_least_forces_of_redundant_rows(name, monkeypatch):
     monkeypatch.setattr(robot, "constrained_forward_dynamics", lambda q, v, tau, **how: forward(q, v, tau, s.f_ext, **how))
     _, sizes, Vt = np.linalg.svd(robot.constraint_jacobian(q))
     for direction in Vt[int(np.sum(sizes > 1e-7 * sizes[0])) :]:
-        along = [_along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
+        along = [along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
         slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(along) / (60 * 4e-3)
         close(np.concatenate([d.a.dq @ direction, d.lam.dq @ direction]), slope, DIFFERENCES)
     for i, k in ((0, 2), (s.model.n_links - 1, 4)):
@@ -337,11 +338,12 @@ def test_the_least_forces_of_redundant_rows(name, monkeypatch):
 # ---- real robots, and Pinocchio -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
 @pytest.mark.parametrize("path", MARKED)
 def test_real_robots(path, floating):
     """Pinocchio takes forces in the frames of its joints, which are those of our links, linear part first."""
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     c = Case(path, floating)
     robot, model = c.robot, c.robot.model
     if robot.nv == 0 or model.is_coupled:
@@ -434,18 +436,18 @@ def test_rolled_code_by_one_scalar(name):
     rolled_agrees(qddot.chain(8).model, name, "auto", by=("f_ext", 3, 5))  # its links are of one kind but for the one meant
 
 
-@test_c99.needs_compiler
+@needs_compiler
 def test_c_code_has_the_kernels_bits(tmp_path):
     robot = qddot.load("scara")
     jobs = [(name, needs_of(name, robot)) for name in MATRICES]
     jobs += [(name, {**needs_of(name, robot), "by": ("q", 1)}) for name in catalogue.BY_SCALAR if "forces" in name]
     made = [robot.export_c(name, **needs, name=name, cc="").source for name, needs in jobs]
-    lib, inputs = test_c99.library(tmp_path, made), batch(robot, 2)
+    lib, inputs = library(tmp_path, made), batch(robot, 2)
     for name, needs in jobs:
         kernel = robot.kernel(name, **needs)
         arrays = [x[1] for x in inputs(name)]
         expected = kernel(*arrays)
-        assert test_c99.call(lib, name, arrays, expected.size, "float64").tobytes() == expected.tobytes()
+        assert call(lib, name, arrays, expected.size, "float64").tobytes() == expected.tobytes()
 
 
 def test_robots_call_kernels():

@@ -4,9 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import State, needs_of, trees
 
 import qddot
 from qddot.algorithms import composite_body
@@ -16,8 +15,10 @@ from qddot.dynamics import catalogue, pipeline
 from qddot.dynamics.catalogue import ALIASES, FUNCTIONS
 from qddot.errors import FormulationError
 from qddot.robots.generators import chain, random_tree
+from tests.support.mechanisms import State, is_branched, needs_of, trees
+from tests.support.profiles import examples
 
-SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(15)
 SEVERAL = [name for name, function in FUNCTIONS.items() if len(function.methods) > 1]
 # The acceptance of these formulations: to ten digits, and where M is divided by, ten digits times its condition over 1e3.
 AGREED = 1e-10
@@ -36,12 +37,6 @@ def tolerance(s, name):
 
 def close(x, y, off):
     assert np.max(np.abs(x - y), initial=0.0) <= off * max(1.0, np.max(np.abs(y), initial=0.0))
-
-
-def is_branched(model):
-    """Whether a link, not the world, carries two joints."""
-    parents = [p for _, p in model.outward() if p]
-    return len(parents) > len(set(parents))
 
 
 def agree(robot, name, compute):

@@ -1,13 +1,15 @@
 """A few hundred mutated files of each format; `python -m tests.fuzz_files` makes as many as one likes."""
 
 import pytest
-from fuzz_files import run, seeds, try_file
+
+from tests.fuzz_files import run, seeds, try_file
+from tests.support.peers import peer
 
 
 @pytest.mark.parametrize("kind", ["urdf", "mjcf", "sdf", "dh", "native"])
 def test_mutated_files_are_read_or_refused(kind, tmp_path):
     if kind == "mjcf":
-        pytest.importorskip("mujoco", reason="needs mujoco: pip install 'qddot[mjcf]'")
+        peer("mujoco")
     outcomes, failures = run(kind, 200)
     assert not failures, failures[0]
     assert outcomes["read"] > 20  # neither is everything refused,

@@ -1,21 +1,19 @@
 """Hybrid dynamics: its two ends, its agreement with the blocks of M, single freedoms, wrong use."""
 
-import sysconfig
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import State, trees
-from tolerances import solve
 
 import qddot
 from qddot.algorithms import hybrid
 from qddot.joints import Free, Revolute, Spherical
+from tests.support.mechanisms import State, trees
+from tests.support.profiles import examples
+from tests.support.real_robots import EMBEDDED, GOOD, URDFS, WHY, load, short
+from tests.support.tolerances import solve
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(40)
 METHODS = (hybrid.hybrid_dynamics, hybrid.hybrid_dynamics_classical, hybrid.hybrid_dynamics_partitioned)
 
 # Of the largest entry, as the issue asks; M of these robots has conditions up to 1e6, and 1e-16 each is left of them.
@@ -152,24 +150,20 @@ def test_a_massless_joint_may_be_prescribed():
         robot.hybrid_dynamics(z, z, z, z, prescribed=["j"])
 
 
-ROBOTS = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
-BROKEN = ("alex_psyonic_hands.urdf", "falcon.urdf", "ur3.urdf")
-REAL = [p for p in sorted(ROBOTS.rglob("*.urdf")) if p.name not in BROKEN and p.stat().st_size < 60_000][:45]
+FILES = [p for p in GOOD if p.stat().st_size < 60_000][:45]
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_real_robots_are_many():
-    pytest.importorskip("pinocchio")
-    assert len(REAL) == 45  # some of them have joints without mass
+    assert len(FILES) == 45  # some of them have joints without mass
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
-def test_real_robots_and_random_subsets(path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qddot.QddotWarning)
-        robot = qddot.Robot(qddot.load(path).model, compiled=False)
+@pytest.mark.parametrize("source", FILES or EMBEDDED, ids=short)
+def test_real_robots_and_random_subsets(source):
+    robot = qddot.Robot(load(source).model, compiled=False)
     if robot.nv == 0 or robot.massless_joints:
         pytest.skip("no mass matrix to compare with")
-    rng = np.random.default_rng(len(path.name))
+    rng = np.random.default_rng(len(short(source)) + 5)
     for _ in range(3):
         q, v = robot.random_state(rng)
         a, tau = rng.standard_normal((2, robot.nv))

@@ -1,15 +1,11 @@
 """Derivatives of hybrid dynamics, and derivatives by one scalar as robots give them: Kim's Tables 5, 6 and 7."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import MOVING, State, trees
-from real_robots import REFUSED, URDFS
-from tolerances import COMPLEX_STEP, PER_CONDITION
 
 import qddot
 from qddot.algorithms import derivatives, hybrid, perturbation, recursive_derivatives
@@ -19,8 +15,13 @@ from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
+from tests.support.derivative_cases import MARKED
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.profiles import examples
+from tests.support.real_robots import EMBEDDED, load, short
+from tests.support.tolerances import COMPLEX_STEP, PER_CONDITION
 
-SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(30)
 STEP = 1e-20
 INPUTS = ("q", "v", "a", "tau")
 AGREEMENT = 1e-10  # of the largest entry, as the issue asks; real robots have conditions of M up to 1e5 here
@@ -99,23 +100,13 @@ def test_its_two_ends(robot):
     assert not np.any([d.tau.dq, d.tau.dv, d.tau.da, d.a.da])
 
 
-FEW = ("panda.urdf", "g1_29dof_rev_1_0.urdf", "solo12.urdf", "talos_reduced.urdf", "kinova.urdf")
-REAL = [p for p in URDFS if p.name not in REFUSED][::2][:30]
-MARKED = [
-    pytest.param(p, marks=() if p.name in FEW else pytest.mark.slow, id=f"{p.parent.parent.name}-{p.stem}")
-    for p in sorted({*REAL, *(p for p in URDFS if p.name in FEW)})
-]
-
-
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", MARKED)
-def test_real_robots(path, floating):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qddot.QddotWarning)
-        robot = Robot(qddot.load(path, floating_base=floating).model, compiled=False)
+@pytest.mark.parametrize("source", MARKED or EMBEDDED, ids=short)
+def test_real_robots(source, floating):
+    robot = Robot(load(source, floating_base=floating).model, compiled=False)
     if robot.nv == 0 or robot.massless_joints:
         return
-    u = np.flatnonzero(np.random.default_rng(len(path.name)).random(robot.nv) < 0.4).tolist()
+    u = np.flatnonzero(np.random.default_rng(len(short(source)) + 5).random(robot.nv) < 0.4).tolist()
     s = Hybrid(robot, u)
     w = [k for k in range(robot.nv) if k not in s.u]
     condition = np.linalg.cond(robot.mass_matrix(s.q)[np.ix_(w, w)]) if w else 1.0

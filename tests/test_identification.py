@@ -2,19 +2,21 @@
 
 import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from mechanisms import trees
-from real_robots import REFUSED, URDFS
+from hypothesis import assume, given
 
 import qddot
 from qddot.algorithms import newton_euler
 from qddot.algorithms.regressor import torque_regressor
 from qddot.dynamics.base_parameters import TEN, _units, base_parameters
 from qddot.joints import KINDS, Cylindrical, Free, Prismatic, Revolute, Spherical, Translational
+from tests.support.mechanisms import trees
+from tests.support.paths import ROOT
+from tests.support.peers import peer
+from tests.support.profiles import examples
+from tests.support.real_robots import GOOD
 
 UP, ALONG, ACROSS = (0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
@@ -103,13 +105,14 @@ def test_gravity_along_the_first_axis_hides_the_first_moments():
     assert {"link1.m", "link1.hx", "link1.hy", "link1.hz", "link1.Iyz"} <= set(along.without_effect)
 
 
-FILES = [p for p in URDFS if p.name not in REFUSED and p.stem in ("ur5_robot", "kinova", "solo12", "tiago", "iris", "z1")]
+FILES = [p for p in GOOD if p.stem in ("ur5_robot", "kinova", "solo12", "tiago", "iris", "z1")]
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True])
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_pinocchios_regressor_has_the_same_rank(path, floating):
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", qddot.QddotWarning)
         base = qddot.load(path, floating_base=floating).base_parameters()
@@ -145,7 +148,7 @@ def predicts_and_is_minimal(robot, seed=0):
     assert np.linalg.matrix_rank(many / np.linalg.norm(many, axis=0), tol=1e-9) == len(base)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(trees(max_links=5))
 def test_any_tree(robot):
     clear, unclear = base_parameters(robot.model).margin
@@ -244,7 +247,7 @@ def test_what_cannot_be():
 
 
 def test_the_page_identifies_an_arm():
-    page = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text()
+    page = (ROOT / "docs" / "parameters.md").read_text()
     namespace: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)

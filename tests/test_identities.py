@@ -5,9 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from mechanisms import AXIAL, MOVING, State, reframed, renumbered, trees
-from tolerances import COMPLEX_STEP, ROUNDING, solve
+from hypothesis import given
 
 import qddot
 from qddot.algorithms import (
@@ -25,8 +23,11 @@ from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad_inv_T, force
 from qddot.spatial.joint_blocks import Matrix, Vector
+from tests.support.mechanisms import AXIAL, MOVING, State, reframed, renumbered, trees
+from tests.support.profiles import examples
+from tests.support.tolerances import COMPLEX_STEP, ROUNDING, solve
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(40)
 
 
 def close(x, y, tolerance=ROUNDING):

@@ -13,7 +13,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from qddot import joints, scalars, spatial
@@ -35,6 +35,7 @@ from qddot.joints import (
 )
 from qddot.spatial import Transform
 from qddot.spatial.rotation import AxisRotation, axis_angle
+from tests.support.profiles import examples
 
 # A few dozen operations on numbers up to about ten.
 ROUNDING = 1e-13
@@ -324,7 +325,7 @@ bounded = st.floats(-1.7, 1.7)  # three of them stay inside half a turn: 1.7 √
 
 @over(JOINTS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_integrate_and_difference_are_inverse(joint, data):
     v = data.draw(st.tuples(*[bounded] * joint.nv))
     q = joint.random(np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))))

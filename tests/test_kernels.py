@@ -1,22 +1,18 @@
 """Compiled kernels: the same numbers as the interpreter and the algorithms, in every way NumPy can call them."""
 
 import ctypes
-import functools
 import gc
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-import warnings
 
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import MOVING, needs_of
-from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import scalars
@@ -30,42 +26,25 @@ from qddot.compiler.ir.packed_output import layout_of, with_layout
 from qddot.compiler.ir.program import straight_line
 from qddot.compiler.ir.schedule import best_order, side_by_side
 from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.runtime.kernel import Info, Kernel
 from qddot.compiler.targets.host import host
 from qddot.dynamics import catalogue, pipeline
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
-
-# The same operations in the same order, but for sines and cosines, which differ in the last bit from the library's.
-SAME_ORDER = 1e-13
-# Eager and compiled code add and multiply in another order, and fuse.
-OTHER_ORDER = 1e-12
-
-
-def as_computed(plain):
-    """The program whose operations are those of the machine: products are fused into sums where it has multiply-adds."""
-    return fused(plain) if host().fma else plain
-
-
-def compiled(function, sizes, output, lanes=None, dtype="float64"):
-    """A kernel of a plain function of vectors, and the program that says what it computes."""
-    graph, nodes, _ = trace(function, sizes)
-    plain = straight_line(graph, nodes, sum(sizes))
-    program = fused(plain)
-    width = host().lanes(dtype) if lanes is None else lanes
-    inputs = [(n,) for n in sizes]
-    text = llvm.render(program, inputs, [output], width, dtype, host())
-    code = llvm_compile.Code(llvm_compile.compile_object(text))
-    info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
-    return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), as_computed(plain)
-
-
-def close(x, y, tolerance):
-    y = np.asarray(y)
-    scale = np.maximum(1.0, np.max(np.abs(y), initial=0.0))
-    assert np.max(np.abs(x - y), initial=0.0) <= tolerance * scale
-
+from tests.support.kernels import (
+    OTHER_ORDER,
+    SAME_ORDER,
+    as_computed,
+    assert_two_ulp,
+    close,
+    compiled,
+    hard_angles,
+    robot_of,
+    ulps,
+)
+from tests.support.mechanisms import MOVING, needs_of
+from tests.support.profiles import examples
+from tests.support.real_robots import REAL, URDFS, WHY, load, short
 
 # ---- the same numbers everywhere
 
@@ -125,21 +104,16 @@ def test_one_state_is_not_divided_among_threads(monkeypatch):
     assert np.array_equal(k(q[None], v[None], v[None]), expected[None])
 
 
-REAL = [p for p in URDFS if p.name not in REFUSED and p.stat().st_size < 80_000][::2][:30]
-
-
 @pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix", "forward_dynamics"])
-@pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
-def test_real_robots(path, name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qddot.QddotWarning)
-        robot = qddot.load(path, floating_base=len(path.name) % 2 == 0)
+@pytest.mark.parametrize("source", REAL, ids=short)
+def test_real_robots(source, name):
+    robot = load(source, floating_base=len(short(source)) % 2 == 1)  # the ending of a file has five letters
     if robot.nv == 0 or (name == "forward_dynamics" and robot.massless_joints):
         pytest.skip("nothing moves, or something moves without mass")
     agree(robot.model, name)
 
 
-@pytest.mark.skipif(not URDFS, reason="example-robot-data is not installed")
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_thirty_real_robots_are_compared():
     assert len(REAL) == 30
 
@@ -150,7 +124,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS, st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=3, max_size=3))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
 def test_arithmetic_is_the_interpreters_to_the_last_bit(lanes, operations, values):
     def function(x):
@@ -176,41 +150,6 @@ def test_arithmetic_is_the_interpreters_to_the_last_bit(lanes, operations, value
 @pytest.fixture
 def sincos(way):
     return compiled(lambda x: np.array([scalars.sin(x[0]), scalars.cos(x[0])], dtype=object), [1], (2,))[0]
-
-
-def ulps(values, exact):
-    """The largest error in units of the last place of the exact result."""
-    worst = 0.0
-    for x, y in zip(values, exact, strict=True):
-        unit = np.spacing(abs(float(y))) if y != 0 else np.finfo(float).tiny
-        worst = max(worst, float(abs(mpmath.mpf(float(x)) - y) / unit))
-    return worst
-
-
-@functools.cache
-def hard_angles():
-    rng = np.random.default_rng(0)
-    n = rng.integers(1, 60_000, 2000)
-    near = np.array([float(mpmath.mpf(int(k)) * mpmath.pi / 2) for k in n])  # nearest floats to multiples of π/2
-    tiny = 10.0 ** rng.uniform(-300, -1, 300)
-    return np.concatenate(
-        [rng.uniform(-1e5, 1e5, 3000), rng.uniform(-4, 4, 3000), near, np.nextafter(near, 0), tiny, -tiny]
-    )
-
-
-@functools.cache
-def exact_sines():
-    """Sines and cosines of the hard angles to sixty digits."""
-    with mpmath.workdps(60):
-        x = [mpmath.mpf(float(a)) for a in hard_angles()]
-        return [mpmath.sin(a) for a in x], [mpmath.cos(a) for a in x]
-
-
-def assert_two_ulp(values):
-    """Of the sines and cosines of all hard angles."""
-    with mpmath.workdps(60):
-        for k, exact in enumerate(exact_sines()):
-            assert ulps(values[:, k], exact) < 2.0
 
 
 def test_sine_and_cosine_are_within_two_ulp(sincos):
@@ -243,12 +182,6 @@ def test_one_far_angle_does_not_disturb_its_neighbours(sincos):
 @pytest.fixture
 def robot(way):
     return robot_of(way)
-
-
-@functools.cache
-def robot_of(way):
-    """A robot of its own for each way to compile: it keeps its kernels."""
-    return qddot.load("puma560")
 
 
 @pytest.fixture(scope="module")

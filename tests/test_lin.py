@@ -4,10 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from mechanisms import State
-from tolerances import COMPLEX_STEP, ROUNDING, solve
+from hypothesis import given
 
 import qddot
 from benchmarks import formulations
@@ -22,29 +19,12 @@ from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.scalars import stack
 from qddot.spatial.rotation import cross, skew
+from tests.support.lin_arms import ONE_AXIS, SETTINGS, arms, close, state
+from tests.support.mechanisms import State
+from tests.support.paths import ROOT
+from tests.support.tolerances import COMPLEX_STEP, solve
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-ONE_AXIS = ("revolute", "prismatic", "helical")
 Z = np.array([0.0, 0.0, 1.0])
-
-
-def close(x, y, tolerance=ROUNDING):
-    y = np.asarray(y)
-    scale = max(1.0, np.max(np.abs(y), initial=0.0))
-    assert np.max(np.abs(np.asarray(x) - y), initial=0.0) <= tolerance * scale
-
-
-def state(seed, n=5, kinds=ONE_AXIS):
-    return State(Robot(random_tree(n, rng=seed, kinds=kinds).model(), compiled=False), seed)
-
-
-@st.composite
-def arms(draw):
-    """Trees and chains on joints of one axis, some of them mimics."""
-    seed, n = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 7))
-    kinds = draw(st.sampled_from((ONE_AXIS, ("revolute",), ("prismatic", "revolute"), ("prismatic",))))
-    order = draw(st.sampled_from(("depth", "breadth", "random")))
-    return Robot(random_tree(n, rng=seed, kinds=kinds, mimic=draw(st.booleans()), order=order).model(), compiled=False)
 
 
 def pairs(model):
@@ -441,7 +421,7 @@ def test_planar_similarity_and_regrouping_save():
 
 def test_the_page_has_the_counts_that_are_printed(capsys):
     formulations.main([])
-    page = (formulations.Path(__file__).parents[1] / "docs" / "formulations.md").read_text().splitlines()
+    page = (ROOT / "docs" / "formulations.md").read_text().splitlines()
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(rows) > 30
     assert not [line for line in rows if line not in page]

@@ -5,8 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 from hypothesis import given
-from mechanisms import State
-from test_lin import ONE_AXIS, SETTINGS, arms, close, state
 
 import qddot
 from benchmarks import formulations
@@ -21,6 +19,8 @@ from qddot.mechanism.simplify import simplified
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial.rotation import skew
+from tests.support.lin_arms import ONE_AXIS, SETTINGS, arms, close, state
+from tests.support.mechanisms import State
 
 RECURSIVE = {"khalil_kleinfinger": khalil_kleinfinger, "balafoutis_patel": balafoutis_patel}
 

@@ -2,18 +2,14 @@
 
 import numpy as np
 import pytest
-from test_loops import MECHANISMS, closed_states
 
 import qddot
 from qddot.algorithms import constrained_derivatives, constrained_dynamics, loop_constraints
 from qddot.robot import Robot
+from tests.support.linkages import DIFFERENCES, MECHANISMS, along, closed_states
 
 STEP = 1e-20
 AGREEMENT = 1e-10  # of the largest entry, as the issue asks; Featherstone & Orin's (20) has conditions of 1e4
-
-# Six points at steps of 4e-3 rad are off by h⁶ times a seventh derivative: 4e-15 times up to 1e5 of mechanisms that turn
-# within tenths of a metre, and what closing to 1e-12 leaves, divided by h, is less.
-DIFFERENCES = 1e-8
 
 
 def close(x, y, tolerance=AGREEMENT):
@@ -60,7 +56,7 @@ def test_the_least_forces_of_redundant_rows(name):
     d = robot.constrained_forward_dynamics_derivatives(q, v, tau)
     _, sizes, Vt = np.linalg.svd(robot.constraint_jacobian(q))
     for direction in Vt[int(np.sum(sizes > 1e-7 * sizes[0])) :]:
-        along = [_along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
+        along = [along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
         slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(along) / (60 * 4e-3)
         close(np.concatenate([d.a.dq @ direction, d.lam.dq @ direction]), slope, DIFFERENCES)
     for k in range(robot.nv):  # linear in tau
@@ -68,21 +64,6 @@ def test_the_least_forces_of_redundant_rows(name):
         less = robot.constrained_forward_dynamics(q, v, tau)
         close(d.a.dtau[:, k], more[0] - less[0], 1e-9)
         close(d.lam.dtau[:, k], more[1] - less[1], 1e-9)
-
-
-def _along(robot, q, v, tau, direction, h):
-    """The state that is reached along a direction, the loops closed again by the least change, which is of second order.
-
-    What is of second order is even in h only if it is the same on both sides, so the end is found at h along the direction.
-    """
-    x = robot.integrate(q, h * direction)
-    for _ in range(12):
-        A, phi = robot.constraint_jacobian(x), robot.constraint_residual(x)
-        across = np.vstack([A, direction @ np.eye(robot.nv)])
-        off = np.append(phi, direction @ robot.difference(q, x) - h)
-        x = robot.integrate(x, -np.linalg.pinv(across, rcond=1e-9) @ off)
-    assert np.abs(robot.constraint_residual(x)).max() < 1e-12
-    return np.concatenate(robot.constrained_forward_dynamics(x, v, tau, method="null_space"))
 
 
 def test_derivatives_of_the_jacobian():

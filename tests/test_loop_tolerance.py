@@ -3,10 +3,8 @@
 import dataclasses
 import math
 
-import linkages
 import numpy as np
 import pytest
-from linkages import BAR, turned
 
 import qddot
 from qddot.conventions import to_mujoco_q, to_mujoco_v
@@ -16,6 +14,9 @@ from qddot.joints import Prismatic, Revolute, Spherical
 from qddot.robot import Robot
 from qddot.spatial import constant_transform
 from qddot.spatial.rotation import quaternion_rotation, quaternion_unit, rotation_quaternion
+from tests.support import linkages
+from tests.support.linkages import BAR, turned
+from tests.support.peers import peer
 
 METHODS = ("direct", "multipliers", "null_space", "auto")
 
@@ -165,7 +166,7 @@ def neck(digits):
 
 def test_a_mechanism_of_a_file_with_eight_digits():
     """Twelve rows of rank three, which rounding makes four; it moves all the same, and as MuJoCo's numbers say."""
-    mujoco = pytest.importorskip("mujoco")
+    mujoco = peer("mujoco")
     text = neck(8)
     robot, exact = (Robot(mjcf.read("neck.xml", text=t).model()) for t in (text, neck(17)))
     q, off = robot.close_loops(robot.neutral())
@@ -195,7 +196,7 @@ def test_a_mechanism_of_a_file_with_eight_digits():
 
 def test_rounded_loops_close_near_singular_configurations_too():
     """All around a turn of the neck, within a degree of where its rods are in line."""
-    pytest.importorskip("mujoco")
+    peer("mujoco")
     robot = Robot(mjcf.read("neck.xml", text=neck(8)).model())
     pitch = np.linspace(-np.pi, np.pi, 361)
     q, off = robot.close_loops(np.stack([pitch, pitch, -pitch, -pitch, 0 * pitch], axis=-1))

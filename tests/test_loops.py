@@ -5,13 +5,10 @@ import math
 import sysconfig
 from pathlib import Path
 
-import linkages
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from mechanisms import MOVING, State, trees
-from tolerances import COMPLEX_STEP, ROUNDING
 
 import qddot
 from qddot import scalars
@@ -23,31 +20,18 @@ from qddot.mechanism.loop_joints import closing, row_count
 from qddot.mechanism.model import Loop
 from qddot.robots.generators import _random_joint as random_joint
 from qddot.spatial import Transform, constant_transform
+from tests.support import linkages
+from tests.support.linkages import COUNTS, MECHANISMS, closed_states, motion
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.peers import peer
+from tests.support.profiles import examples
+from tests.support.tolerances import COMPLEX_STEP, ROUNDING
 
 BODY = np.diag([0.1, 0.12, 0.14])
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = examples(40, suppress=list(HealthCheck))
 METHODS = ("direct", "multipliers", "null_space")
 # The three methods pass through matrices with conditions up to 1e5; the issue asks for this much.
 AGREEMENT = 1e-9
-
-MECHANISMS = {
-    **{name: lambda name=name: qddot.load(name) for name in ("fourbar", "fivebar", "delta", "stewart")},
-    "fivebar_weld": lambda: linkages.fivebar_weld().robot(),
-    "fourbar_six_rows": lambda: linkages.fourbar_six_rows().robot(),
-    "slider_crank": lambda: linkages.slider_crank().robot(),
-    "bennett": lambda: linkages.bennett().robot(),
-}
-# rows of the constraints, and the freedoms that they leave
-COUNTS = {
-    "fourbar": (5, 1),
-    "fivebar": (5, 2),
-    "delta": (18, 3),
-    "stewart": (18, 6),
-    "fivebar_weld": (6, 2),
-    "fourbar_six_rows": (6, 1),
-    "slider_crank": (5, 1),
-    "bennett": (5, 1),
-}
 
 
 @pytest.fixture(scope="module", params=MECHANISMS)
@@ -58,14 +42,6 @@ def robot(request):
 def close(x, y, tolerance=AGREEMENT):
     scale = max(1.0, np.max(np.abs(y), initial=0.0))
     assert np.max(np.abs(np.asarray(x) - y), initial=0.0) <= tolerance * scale
-
-
-def closed_states(robot, count=6, spread=0.15):
-    """Random states with closed loops, and forces."""
-    rng = np.random.default_rng(1)
-    near = robot.integrate(robot.neutral(), spread * rng.standard_normal((count, robot.nv)))
-    q, _ = robot.close_loops(near)
-    return q, robot.project_velocity(q, rng.standard_normal((count, robot.nv))), rng.standard_normal((count, robot.nv))
 
 
 # ---- kinematics of closing joints
@@ -536,12 +512,6 @@ def test_rolling_and_gliding_without_slip():
 # ---- inverse dynamics
 
 
-def motion(robot, count=4):
-    """States and accelerations that the loops allow."""
-    q, v, tau = closed_states(robot, count)
-    return q, v, robot.forward_dynamics(q, v, 3.0 * tau)
-
-
 FIVE = ["left_shoulder", "left_elbow", "tip_hinge", "right_elbow", "right_shoulder"]
 
 
@@ -829,7 +799,7 @@ def pinocchio_model(pin, model):
 )
 def test_pinocchio(name):
     """Hinges are points here, three rows: in a plane that is the same, and its proximal solver bears the extra row."""
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     robot = qddot.Robot(MECHANISMS[name]().model.without_passive_forces())
     theirs, held, order_q, order_v = pinocchio_model(pin, robot.model)
     data, settings = theirs.createData(), pin.ProximalSettings(1e-14, 1e-8, 50)
@@ -846,7 +816,7 @@ def test_pinocchio(name):
 
 def test_mujoco_connect_and_weld():
     """Rows of connect and weld are MuJoCo's, turned into the frame b: its solver is soft, its Jacobians are exact."""
-    mujoco = pytest.importorskip("mujoco")
+    mujoco = peer("mujoco")
     from qddot import conventions
     from qddot.formats import mjcf
 
@@ -900,7 +870,7 @@ def test_models_of_mujoco_warp(name):
     At rest nothing depends on how MuJoCo treats J̇v. Its matrices in (20) give our accelerations; its own soft solution
     comes within (1 - d)/d of them at the hardest impedance d = 0.9999 that it takes, times what A M⁻¹ Aᵀ's rows mix.
     """
-    mujoco = pytest.importorskip("mujoco")
+    mujoco = peer("mujoco")
     from qddot import conventions
 
     file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
@@ -938,7 +908,7 @@ def test_models_of_mujoco_warp(name):
 @pytest.mark.parametrize("name", JDOTV)
 def test_energy_of_mujoco_warps_models(name):
     """The boxes tumble for ten seconds, without gravity, in which they would only fall."""
-    mujoco = pytest.importorskip("mujoco")
+    mujoco = peer("mujoco")
     from qddot import conventions
 
     file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"

@@ -19,13 +19,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
-from machine_bits import ROLLED
-from targets import OWN, restricted
-from test_kernels import assert_two_ulp, compiled, hard_angles
 
 import qddot
 from qddot import scalars
@@ -39,9 +35,12 @@ from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets import host as target
 from qddot.compiler.targets.host import LEVELS, X86, Target, host, native
 from qddot.dynamics import pipeline
+from tests.support.kernels import assert_two_ulp, compiled, hard_angles
+from tests.support.machine_bits import ROLLED
+from tests.support.paths import ROOT, TESTS, file_of
+from tests.support.targets import OWN, restricted
 
-TESTS = Path(__file__).parent
-BITS = TESTS / "machine_bits.py"
+BITS = TESTS / "support" / "machine_bits.py"
 QEMU = shutil.which("qemu-x86_64-static")
 ARM = os.environ.get("QDDOT_ARM_ROOT")
 
@@ -81,7 +80,7 @@ def test_llvms_loader_drops_three_hundred_kernels():
     code = """
         import gc, sys
         import numpy as np
-        from test_kernels import compiled
+        from tests.support.kernels import compiled
         from qddot.compiler.runtime import llvm_compile as machine
         assert machine.loader() == "llvm"
         x, kept = np.array([[0.25], [-0.5]]), []
@@ -92,7 +91,7 @@ def test_llvms_loader_drops_three_hundred_kernels():
         gc.collect()
         print("alive")
     """
-    path = os.pathsep.join([str(TESTS), *sys.path])
+    path = os.pathsep.join([str(ROOT), *sys.path])
     assert run(code, QDDOT_LOADER="llvm", PYTHONPATH=path) == "alive"
 
 
@@ -340,7 +339,7 @@ def arm(tmp_path):
         pytest.skip("QDDOT_ARM_ROOT names no emulated ARM machine; the docstring of this file says how to make one")
     python = tmp_path / "python"
     start = f"exec qemu-aarch64-static -L {ARM}/root {ARM}/root/usr/bin/python3.11"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={TESTS.parent}:{ARM}/site\n{start} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={ROOT}:{ARM}/site\n{start} "$@"\n')
     python.chmod(0o755)
     return str(python)
 
@@ -365,7 +364,7 @@ def test_the_core_of_the_suite_on_arm(arm, part):
     """Each in a process of its own; processes that tests start there are emulated too."""
     code = f"import sys, pytest; sys.executable = {arm!r}; sys.exit(pytest.main(sys.argv[1:]))"
     options = ["-o", "addopts=", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", "not real_robots"]
-    done = subprocess.run([arm, "-c", code, *options, str(TESTS / f"test_{part}.py")], capture_output=True, text=True)
+    done = subprocess.run([arm, "-c", code, *options, str(file_of(f"test_{part}.py"))], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
 
 
@@ -385,6 +384,6 @@ def test_the_compilers_part_of_the_suite(kind):
     name = kind.get("QDDOT_TARGET_CPU")
     if name and not runs_here(name):
         pytest.skip("this machine cannot run its code")
-    command = [sys.executable, "-m", "pytest", "-q", *(str(TESTS / name) for name in COMPILER)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent, env={**os.environ, **kind})
+    command = [sys.executable, "-m", "pytest", "-q", *(str(file_of(name)) for name in COMPILER)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **kind})
     assert done.returncode == 0, done.stdout[-4000:]

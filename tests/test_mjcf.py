@@ -7,7 +7,6 @@ import sys
 import warnings
 from pathlib import Path
 
-import mujoco
 import numpy as np
 import pytest
 
@@ -23,6 +22,9 @@ from qddot.formats import mjcf
 from qddot.joints import Fixed, Spherical
 from qddot.robot import Robot
 from qddot.spatial.rotation import rotation_quaternion
+from tests.support.peers import HOW, MISSING, peer
+
+mujoco = peer("mujoco")
 
 FOLDERS = {
     "gymnasium": "envs/mujoco/assets",
@@ -59,16 +61,27 @@ TOO_LARGE = {"mujoco_warp/flex/multiflex.xml", "mujoco_warp/flex/floppy.xml"}  #
 
 
 def _files():
+    """The files of the packages that are installed, by name."""
     found = {}
     for key, folder in FOLDERS.items():
-        spec = importlib.util.find_spec(key.removesuffix("_envs"))  # found, not imported: its dependencies are not needed
-        root = Path(spec.origin).parent / folder
-        found |= {f"{key}/{path.relative_to(root).as_posix()}": path for path in sorted(root.rglob("*.xml"))}
+        package = key.removesuffix("_envs")
+        spec = None if package in MISSING else importlib.util.find_spec(package)  # its own dependencies are not needed
+        if spec is not None:
+            root = Path(spec.origin).parent / folder
+            found |= {f"{key}/{path.relative_to(root).as_posix()}": path for path in sorted(root.rglob("*.xml"))}
     return found
 
 
+def needs(name):
+    """A file by its name, skipped where its package is missing."""
+    package = name.split("/")[0].removesuffix("_envs")
+    return pytest.param(name, marks=pytest.mark.skipif(name not in FILES, reason=f"needs {package}: {HOW[package]}"))
+
+
 FILES = _files()
-LOADED = sorted(set(FILES) - set(REFUSED))
+ABSENT = [f"{key}/all" for key in FOLDERS if not any(name.startswith(f"{key}/") for name in FILES)]
+LOADED = list(map(needs, sorted([*set(FILES) - set(REFUSED), *ABSENT])))
+SMALL = list(map(needs, sorted([*set(FILES) - set(REFUSED) - TOO_LARGE, *ABSENT])))
 
 
 def compiled(source):
@@ -133,7 +146,7 @@ def near(ours, theirs, relative=1e-8, floor=0.0):
     assert np.max(np.abs(ours - theirs), initial=0.0) <= relative * np.max(np.abs(theirs), initial=0.0) + floor
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", map(needs, sorted(REFUSED)))
 def test_what_mujoco_refuses_is_refused_with_its_reason(name):
     with pytest.raises(FileError, match=REFUSED[name]):
         mjcf.read(FILES[name])
@@ -144,7 +157,7 @@ def test_what_is_left_out_is_reported_and_nothing_else(name):
     assert warned(mjcf.read(FILES[name])) == LEFT_OUT.get(name, set())
 
 
-@pytest.mark.parametrize("name", [name for name in LOADED if name not in TOO_LARGE])
+@pytest.mark.parametrize("name", SMALL)
 def test_dynamics_agree_with_mujoco(name):
     m, model = compiled(FILES[name]), mjcf.read(FILES[name]).model()
     followers = sum(f is not None for f in model.mimic)
@@ -195,7 +208,7 @@ def motors(m):
     return out
 
 
-@pytest.mark.parametrize("name", [name for name in LOADED if name not in TOO_LARGE])
+@pytest.mark.parametrize("name", SMALL)
 def test_frames_of_bodies_and_sites_agree_with_mujoco(name):
     m, model = compiled(FILES[name]), mjcf.read(FILES[name]).model()
     for d in states(m, 2, model):
@@ -528,9 +541,12 @@ def test_an_actuator_on_a_follower_drives_its_leader():
         assert not model.actuated[model.joint_index("wrist")]
 
 
-@pytest.mark.parametrize("name", ["constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml"])
+LOOPS = ("constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml")
+
+
+@pytest.mark.parametrize("name", [needs(f"mujoco_warp/{name}") for name in LOOPS])
 def test_loops_of_real_files_are_closed_at_the_start(name):
-    path = FILES[f"mujoco_warp/{name}"]
+    path = FILES[name]
     m, model = compiled(path), mjcf.read(path).model()
     supported = (int(mujoco.mjtEq.mjEQ_CONNECT), int(mujoco.mjtEq.mjEQ_WELD))
     kept = np.flatnonzero(np.isin(m.eq_type, supported))
@@ -554,9 +570,12 @@ def test_an_equality_within_one_body_is_left_out():
 # ---- how it behaves --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["half_cheetah.xml", "n_humanoid.xml"])
+REMARKED = ("gymnasium/half_cheetah.xml", "mujoco_warp/humanoid/n_humanoid.xml")  # by two different ways
+
+
+@pytest.mark.parametrize("name", map(needs, REMARKED))
 def test_mujoco_prints_nothing_and_writes_no_log(name, capfd, tmp_path, monkeypatch):
-    path = next(path for path in FILES.values() if path.name == name)  # MuJoCo remarks on both, by two different ways
+    path = FILES[name]
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

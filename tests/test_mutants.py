@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import test_papers as papers
 
-from tests import faults, mutants
-
-ROOT = Path(__file__).parent.parent
+from tests import mutants
+from tests.support import faults, papers
+from tests.support.paths import ROOT
 
 WEAK = """
 from qddot.spatial.rotation import cross

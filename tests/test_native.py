@@ -6,7 +6,7 @@ import pickle
 import stat
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from qddot import robots
@@ -17,7 +17,8 @@ from qddot.mechanism.builder import Builder
 from qddot.mechanism.model import Model
 from qddot.mechanism.validation import pose
 from qddot.robots.generators import OWN_JOINTS, cam, random_tree
-from qddot.spatial import IDENTITY, ZERO
+from qddot.spatial.rotation import IDENTITY, ZERO
+from tests.support.profiles import examples
 
 
 def trees():
@@ -227,7 +228,7 @@ def original(tmp_path_factory):
     return file, file.read_bytes()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, suppress=[HealthCheck.function_scoped_fixture])
 @given(edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 2), st.integers(0, 255)), min_size=1, max_size=4))
 def test_mutated_bytes_give_a_model_or_an_error(original, edits):
     file, data = original
@@ -247,7 +248,7 @@ def test_mutated_bytes_give_a_model_or_an_error(original, edits):
     assert "mutated" in text
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_replaced_values_give_a_model_or_an_error(original, data):
     """Any value of the file replaced by any other: what loads must round-trip."""

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from mechanisms import MOVING, State, trees
-from tolerances import COMPLEX_STEP, ROUNDING, solve
+from hypothesis import given
 
 import qddot
 from qddot.algorithms import kinematics, newton_euler
@@ -19,8 +17,11 @@ from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Ad, Ad_inv_T, motion
 from qddot.spatial.joint_blocks import Motions, complement
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.profiles import examples
+from tests.support.tolerances import COMPLEX_STEP, ROUNDING, solve
 
-SETTINGS = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(20)
 FORWARD = {
     "operators": operators.forward_dynamics,
     "augmented": augmented.forward_dynamics,

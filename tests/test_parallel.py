@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from mechanisms import State
-from tolerances import solve
 
 import qddot
 from benchmarks import parallel as benchmark
@@ -16,6 +14,8 @@ from qddot.compiler.ir import interpreter
 from qddot.dynamics import catalogue
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
+from tests.support.mechanisms import State
+from tests.support.tolerances import solve
 
 
 def chain(n):

@@ -2,12 +2,9 @@
 
 import pickle
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from mechanisms import MOVING, needs_of
-from real_robots import REFUSED, URDFS
 
 import qddot
 from benchmarks import cases, free
@@ -27,6 +24,10 @@ from qddot.mechanism import parameters
 from qddot.robots.generators import random_tree
 from qddot.scalars import less, where
 from qddot.spatial import Transform
+from tests.support.mechanisms import MOVING, needs_of
+from tests.support.paths import ROOT
+from tests.support.peers import peer
+from tests.support.real_robots import GOOD, URDFS, WHY
 
 # As in test_kernels: other orders of the same sums, and what passes through M⁻¹ in proportion to its condition.
 OTHER_ORDER = 1e-12
@@ -192,12 +193,12 @@ def test_mass_and_centre_keep_the_inertia_about_the_centre():
 
 
 def robots_of_a_batch(count):
-    """The kernel's results for so many different Pandas, and those of as many separate models."""
-    case = cases.case("panda7", 64)
+    """The kernel's results for so many different arms, and those of as many separate models."""
+    case = cases.case("panda7" if URDFS else "chain10", 64)
     rng = np.random.default_rng(1)
     robot, now = case.robot, case.robot.parameters("inertia")
     values = now * rng.uniform(0.8, 1.2, (count, *now.shape))
-    q, v, a = (np.resize(x, (count, 7)) for x in (case.q, case.v, case.a))
+    q, v, a = (np.resize(x, (count, robot.nv)) for x in (case.q, case.v, case.a))
     tau = robot.kernel("inverse_dynamics", free=("inertia",))(q, v, a, values)
     for k in range(count):
         one = robot.with_parameters({"inertia": values[k]})
@@ -228,22 +229,25 @@ def test_some_compiled_one_by_one(tree):
 # ---- the ten parameters
 
 
-PINOCCHIO = [p for p in URDFS if p.name not in REFUSED and p.stat().st_size < 40_000][:4]
+PINOCCHIO = [p for p in GOOD if p.stat().st_size < 40_000][:4]
 
 
+@pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 @pytest.mark.parametrize("path", PINOCCHIO, ids=lambda p: p.stem)
 def test_their_order_is_pinocchios(path):
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     robot, theirs = qddot.load(path), pin.buildModelFromUrdf(str(path))
     ours = robot.parameters("inertia")
     for name, row in zip(robot.joint_names, ours, strict=True):
         close(row, theirs.inertias[theirs.getJointId(name)].toDynamicParameters(), 1e-12)
 
 
+@pytest.mark.oracle
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_the_regressor_is_pinocchios():
     """tau = Y(q, v, a) times the parameters: a column of Y is the kernel's result for a unit parameter."""
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     case = cases.case("panda7", 4)
     units = np.eye(70).reshape(70, 7, 10)
     k, data = case.robot.kernel("inverse_dynamics", free=("inertia",)), case.pinocchio.createData()
@@ -454,6 +458,7 @@ def test_explain(arm):
     assert text.splitlines()[-1].split()[1:3] == [str(k.info.ops[c]) for c in ("mul", "add")]
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_the_rest_still_folds():
     """Panda's inertias are dense, so that freeing them adds few operations; a damper is a product and a difference."""
     robot = cases.case("panda7", 1).robot
@@ -585,7 +590,7 @@ def test_calls_with_wrong_arrays(arm, batch):
 
 
 def test_the_page_runs():
-    page = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text()
+    page = (ROOT / "docs" / "parameters.md").read_text()
     namespace: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)
@@ -594,11 +599,12 @@ def test_the_page_runs():
 
 
 def test_the_page_lists_every_name():
-    page = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text()
+    page = (ROOT / "docs" / "parameters.md").read_text()
     for name in (*LINKS, *JOINTS, "gravity"):
         assert f"`{name}`" in page, name
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_the_benchmark_runs(monkeypatch, capsys):
     for name, value in (("CASES", ("panda7",)), ("STATES", 16), ("ROUNDS", 3)):
         monkeypatch.setattr(free, name, value)

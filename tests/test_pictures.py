@@ -1,12 +1,13 @@
 """What the worked examples of docs/loops.md say is so; with matplotlib, that their pictures can be drawn."""
 
 import importlib.util
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+from tests.support.paths import ROOT
+
+PICTURES = ROOT / "docs" / "pictures"
 
 
 @pytest.fixture(scope="module")

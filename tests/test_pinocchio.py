@@ -5,20 +5,18 @@ Pinocchio takes mimic joints for independent ones; its results are brought to qd
 Pinocchio returns NaN (joints that move no mass), the project's own brute force, Σ JᵀIJ with dense matrices, judges.
 """
 
-import warnings
-from pathlib import Path
-
 import numpy as np
 import pytest
-from real_robots import REFUSED, URDFS
 
 import qddot
 from qddot import conventions
 from qddot.dynamics.identities import brute_force_mass_matrix
+from tests.support.peers import peer
+from tests.support.pinocchio_case import STATES, Case
+from tests.support.real_robots import REFUSED, URDFS, WHY
 
-pin = pytest.importorskip("pinocchio")
+pin = peer("pinocchio")
 
-STATES = 20
 
 # 1e-9 relative to the largest entry of the quantity; some thousand operations on numbers whose parts are up to 1e4
 # times the result leave 1e-12, so there is room for the order of operations and none for a mistake.
@@ -27,38 +25,12 @@ TOLERANCE = 1e-9
 PER_CONDITION = 1e-16
 
 
-class Case:
-    """One robot in both engines, and its states."""
-
-    def __init__(self, path: Path, floating: bool) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", qddot.QddotWarning)
-            model = qddot.load(path, floating_base=floating, passive_forces=False).model
-        self.robot = qddot.Robot(model, compiled=False)  # that kernels agree with it is tested elsewhere
-        root = (pin.JointModelFreeFlyer(),) if floating else ()
-        self.pin = pin.buildModelFromUrdf(str(path), *root)
-        self.data = self.pin.createData()
-        rng = np.random.default_rng(len(path.name))
-        states = [self.robot.random_state(rng) for _ in range(STATES)]
-        self.q, self.v = (np.stack(x) for x in zip(*states, strict=True))
-        self.a = rng.standard_normal((STATES, self.robot.nv))
-        args = self.robot.model, self.pin
-        self.layout = args
-        self.pq = conventions.to_pinocchio_q(*args, self.q)
-        self.pv = conventions.to_pinocchio_v(*args, self.q, self.v)
-        self.pa = conventions.to_pinocchio_v(*args, self.q, self.a)
-
-    def tau(self, function) -> np.ndarray:
-        """Pinocchio's joint forces of every state, in qddot's order."""
-        rows = np.stack([function(k).copy() for k in range(STATES)])  # Pinocchio hands out its workspace
-        return conventions.from_pinocchio_tau(*self.layout, self.q, rows)
-
-
 def close(ours, theirs, tolerance: float = TOLERANCE) -> None:
     scale = max(1.0, np.max(np.abs(theirs), initial=0.0))
     assert np.max(np.abs(np.asarray(ours) - theirs), initial=0.0) <= tolerance * scale
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_all_files_are_here():
     assert len(URDFS) == 77
 

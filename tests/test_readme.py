@@ -2,21 +2,23 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from real_robots import ROBOTS
 
 from qddot.cli.main import main
+from tests.support.paths import ROOT
+from tests.support.real_robots import ROBOTS, URDFS, WHY
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_example(number, tmp_path, monkeypatch):
+    if not URDFS:
+        pytest.skip(WHY)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "panda.urdf").write_bytes((ROBOTS / "panda_description/urdf/panda.urdf").read_bytes())
     namespace: dict = {}

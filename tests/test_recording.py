@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rollouts import arm, rollout, step
 
 import qddot
 from qddot.errors import RecordingError
 from qddot.simulation import controls, recorded
 from qddot.simulation.recorded import record_simulation
 from qddot.simulation.run_folder import Recording, record
+from tests.support.paths import ROOT
+from tests.support.rollouts import arm, rollout, step
 
 CHUNKS, STEPS = 12, 10
 ROBOT = "double_pendulum"
@@ -74,7 +75,7 @@ def test_killed_in_the_middle(tmp_path, unbroken):
     """A real process, killed with no chance to clean up, at several moments; each time the next one goes on."""
     folder = tmp_path / "run"
     code = "import sys; sys.path[:0] = sys.argv[2:]; import test_recording as t; t.run(sys.argv[1], pause=0.05)"
-    command = [sys.executable, "-c", code, str(folder), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, str(folder), str(Path(__file__).parent), str(ROOT)]
     done = [0]
     for wanted in (2, 5, 9):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

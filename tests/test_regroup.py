@@ -2,14 +2,10 @@
 
 import pickle
 import re
-import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from mechanisms import MOVING, State, trees
-from test_kernels import REAL
+from hypothesis import given
 
 import qddot
 from benchmarks import counts
@@ -20,6 +16,10 @@ from qddot.joints import KINDS, Cylindrical, Helical, Own, Planar, Prismatic, Re
 from qddot.mechanism import simplify
 from qddot.spatial import Inertia, Transform, inertia_seen
 from qddot.spatial.rotation import Rotation
+from tests.support.mechanisms import MOVING, State, trees
+from tests.support.paths import ROOT
+from tests.support.profiles import examples
+from tests.support.real_robots import REAL, load, short
 
 TOLERANCE = 1e-12  # relative to the largest entry
 
@@ -41,24 +41,22 @@ def unchanged(robot, rewrite, f_ext=False):
 
 
 @given(trees())
-@settings(deadline=None)  # 120 digits, on machines that have other work
+@examples(100)  # 120 digits, on machines that have other work
 def test_joint_forces_are_unchanged_by_regrouping(robot):
     unchanged(robot, simplify.regrouped, f_ext=True)
 
 
 @given(trees())
-@settings(deadline=None)  # 120 digits, on machines that have other work
+@examples(100)  # 120 digits, on machines that have other work
 def test_joint_forces_are_unchanged_in_other_frames(robot):
     unchanged(robot, simplify.reframed)
     unchanged(robot, simplify.simplified)
     unchanged(robot, lambda model: simplify.simplified(simplify.simplified(model)))
 
 
-@pytest.mark.parametrize("path", REAL, ids=lambda p: p.stem)
-def test_real_robots_are_unchanged(path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qddot.QddotWarning)
-        robot = qddot.load(path, floating_base=len(path.name) % 2 == 1)
+@pytest.mark.parametrize("source", REAL, ids=short)
+def test_real_robots_are_unchanged(source):
+    robot = load(source, floating_base=len(short(source)) % 2 == 0)
     if robot.nv:
         unchanged(robot, simplify.regrouped, f_ext=True)
         unchanged(robot, simplify.simplified)
@@ -239,7 +237,7 @@ def tables(text):
 def test_the_decision_has_the_counts_that_are_printed(monkeypatch, capsys):
     monkeypatch.setattr(counts, "CASES", ("ur5", "panda7"))
     counts.main(["--no-times"])
-    page = (Path(__file__).parents[1] / "docs/decisions/0006-fewer-operations.md").read_text()
+    page = (ROOT / "docs/decisions/0006-fewer-operations.md").read_text()
     missing = [line for line in tables(capsys.readouterr().out) if line not in tables(page)]
     assert not missing
 

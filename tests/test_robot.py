@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tolerances import ROUNDING
 
 import qddot
 from qddot import robots
 from qddot.joints import Free, Revolute, Spherical, SphericalEuler
+from tests.support.tolerances import ROUNDING
 
 BALL = (0.1, 0.0, 0.0, 0.1, 0.0, 0.1)
 URDF = """<robot name="r"><link name="base"/><link name="arm"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>

@@ -4,25 +4,31 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mechanisms import MOVING
 
 import qddot
 from qddot.compiler.ir import interpreter, loop_program
 from qddot.compiler.ir.fuse import fused
 from qddot.dynamics import catalogue
-from qddot.dynamics.catalogue import BY_SCALAR, DERIVATIVES_WITH_FORCES, FUNCTIONS
+from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.dynamics.loop_tracing.lowering import shelves
 from qddot.errors import NotRollableError
 from qddot.mechanism.model import Frame, Mimic
 from qddot.robots.generators import random_tree
 from qddot.spatial import constant_transform
-
-# The same operations but for constants that straight-line code folds into others: a few units in the last place, times
-# the condition of M where it is divided by.
-TOLERANCE = 1e-13
-SOLVED = 1e-10
+from tests.support.mechanisms import MOVING
+from tests.support.profiles import examples
+from tests.support.rolled import (
+    INVERSES,
+    SOLVED,
+    TOLERANCE,
+    agree,
+    close,
+    inputs_of,
+    needs_of,
+    needs_only,
+)
 
 RECURSIONS = {
     "inverse_dynamics": ("newton_euler", "newton_euler_classical", "newton_euler_absolute"),
@@ -62,56 +68,11 @@ RECURSIONS = {
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
 SMALL = 4  # links: enough for branches; two where every column repeats a long recursion
-INVERSES = ("mass_matrix_inverse", "operational_space_inverse_inertia")
 LONG_RECURSIONS = (
     "forward_dynamics_derivatives",
     "hybrid_dynamics_derivatives",
     "forward_dynamics_inertia_derivatives",
 )
-
-
-KNOWN = FUNCTIONS | DERIVATIVES_WITH_FORCES | BY_SCALAR
-
-
-def inputs_of(model, name, rng=0, count=None):
-    rng = np.random.default_rng(rng)
-    robot = qddot.Robot(model)
-    many = [robot.random_state(rng) for _ in range(count or 1)]
-    q, v = (np.stack(x) for x in zip(*many, strict=True))
-    known = {"q": q, "v": v, "a": rng.standard_normal(v.shape), "f_ext": rng.standard_normal((len(q), model.n_links, 6))}
-    known |= {"tau": known["a"], "df_ext_dp": rng.standard_normal((len(q), model.n_links, 6))}
-    arrays = [known[x] for x in KNOWN[name].inputs]
-    return arrays if count else [x[0] for x in arrays]
-
-
-def needs_only(name, needs):
-    return {key: value for key, value in needs.items() if key in KNOWN[name].needs}
-
-
-def needs_of(model, name):
-    """The frame of a link in the middle; every third freedom is prescribed."""
-    middle = model.link_names[(model.n_links + 1) // 2]
-    return needs_only(name, {"frame": middle, "prescribed": tuple(range(0, model.nv, 3))})
-
-
-def tolerance_of(name):
-    solved = name.startswith(("forward_dynamics", "hybrid_dynamics")) or name in INVERSES
-    return SOLVED if solved else TOLERANCE
-
-
-def close(x, y, name, tolerance=None):
-    tolerance = tolerance or tolerance_of(name)
-    assert np.max(np.abs(np.subtract(x, y)), initial=0.0) <= tolerance * max(1.0, np.max(np.abs(y), initial=0.0))
-
-
-def agree(model, name, method, regroup=True, tolerance=None, **more):
-    needs = needs_of(model, name) | more
-    loops = catalogue.rolled(model, name, method, regroup=regroup, **needs)
-    line = catalogue.traced(model, name, method, regroup=regroup, **needs)
-    x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
-    expected = interpreter.run(line, x)
-    close(loop_program.run(loops, x), expected, name, tolerance)
-    close(loop_program.run(loop_program.fused(loops), x), expected, name, tolerance)
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)
@@ -128,7 +89,7 @@ def test_every_recursion_on_every_kind_of_joint(kind, name, method):
     st.sampled_from(("depth", "breadth", "random")),
     st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_any_tree(seed, n, case, order, regroup):
     """Branches, several roots, free joints in the middle, any numbering."""
     n = min(n, 3 if case[0] in LONG_RECURSIONS else SMALL) if case[0].endswith("derivatives") else n

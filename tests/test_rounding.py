@@ -5,8 +5,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import random_trees
-from random_trees import ALIKE, DIGITS, EPS, FACTOR, beside_quarters, exact, plain
 
 import qddot
 from qddot.compiler.ir.expr import UNIT, Graph
@@ -18,6 +16,8 @@ from qddot.robots import NAMES
 from qddot.spatial import Inertia, Transform, double_double, second_moments
 from qddot.spatial.double_double import Precise
 from qddot.spatial.rotation import Rotation, transpose
+from tests import random_trees
+from tests.random_trees import ALIKE, DIGITS, EPS, FACTOR, beside_quarters, exact, plain
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 SCALES = [1e-6, 1e-3, 1.0, 1e3, 1e6, 1e7, 1e8]

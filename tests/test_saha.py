@@ -4,9 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from mechanisms import State, trees
-from tolerances import COMPLEX_STEP, ROUNDING, solve
+from hypothesis import given
 
 from benchmarks import formulations
 from qddot.algorithms import composite_body, kinematics, newton_euler
@@ -18,8 +16,12 @@ from qddot.robot import Robot
 from qddot.robots.generators import chain, random_tree
 from qddot.robots.planar3 import LENGTHS, MASSES
 from qddot.spatial.rotation import sub
+from tests.support.mechanisms import State, trees
+from tests.support.paths import ROOT
+from tests.support.profiles import examples
+from tests.support.tolerances import COMPLEX_STEP, ROUNDING, solve
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = examples(25)
 ONE_AXIS = ("revolute", "prismatic")
 
 
@@ -393,7 +395,7 @@ def test_stanford_arm():
 
 def test_the_examples_are_on_the_page(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    page = formulations.Path(__file__).parents[1] / "docs" / "formulations.md"
+    page = ROOT / "docs" / "formulations.md"
     for name in formulations.EXAMPLES:
         formulations.plot(name, tmp_path)
         assert (tmp_path / f"saha_{name}.svg").stat().st_size > 1000

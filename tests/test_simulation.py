@@ -5,8 +5,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from mechanisms import MOVING
-from tolerances import ROUNDING
 
 import qddot
 from qddot.joints import Free, Prismatic, Revolute
@@ -14,6 +12,10 @@ from qddot.robots.generators import random_tree
 from qddot.scalars import cos, less, sin, sqrt, where
 from qddot.simulation import Event, Rollout, controls, forces, joint_limits
 from qddot.simulation.integrators import INTEGRATORS
+from tests.support.mechanisms import MOVING
+from tests.support.peers import peer
+from tests.support.real_robots import URDFS, WHY
+from tests.support.tolerances import ROUNDING
 
 
 def close(x, y, tolerance=ROUNDING):
@@ -458,17 +460,20 @@ BALLS = """<mujoco><worldbody>
 </worldbody></mujoco>"""
 
 
+@pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 @pytest.mark.parametrize(("name", "dt"), [("panda7", 1e-3), ("solo12-floating", 1e-3), ("balls", 2.5e-4)])
 def test_mujoco_goes_the_same_way(name, dt, tmp_path):
     """Its RK4 at the same step, 2 s, no contact: 1e-6. Three balls in a row are chaotic: both need shorter steps there."""
-    mujoco = pytest.importorskip("mujoco")
+    mujoco = peer("mujoco")
     from benchmarks import cases, mujoco_peer
     from qddot import conventions
 
     if name == "balls":
         (tmp_path / "balls.xml").write_text(BALLS)
         robot, theirs = qddot.load(tmp_path / "balls.xml"), mujoco.MjModel.from_xml_string(BALLS)
+    elif not URDFS:
+        pytest.skip(WHY)
     else:
         robot = cases.case(name, 1).robot
         theirs = mujoco_peer.to_mujoco(robot.model)

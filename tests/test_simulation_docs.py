@@ -2,12 +2,12 @@
 
 import re
 import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 PAGE = (ROOT / "docs" / "simulation.md").read_text()
 
 

@@ -5,7 +5,6 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
-from random_trees import DIGITS, exact
 
 import qddot
 from benchmarks import pivots as benchmark
@@ -15,6 +14,7 @@ from qddot.robots import NAMES
 from qddot.scalars import cos, sin
 from qddot.spatial import Transform
 from qddot.spatial.rotation import AxisRotation
+from tests.random_trees import DIGITS, exact
 
 X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 SINGULAR = {

@@ -11,7 +11,7 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
@@ -33,6 +33,7 @@ from qddot.spatial import (
 )
 from qddot.spatial.dual import Dual
 from qddot.spatial.rotation import EYE, IDENTITY, ZERO, AxisRotation, Rotation, axis_angle
+from tests.support.profiles import examples
 
 # Results of a few dozen operations on numbers up to about ten: a hundred roundings of 1e-16 × 10.
 ROUNDING = 1e-13
@@ -514,7 +515,7 @@ components = st.floats(-2.0, 2.0)
 
 
 @given(st.tuples(*[components] * 6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_exponential_and_logarithm_are_inverse(xi):
     T = spatial.exp(spatial.motion(xi))
     near(homogeneous(spatial.exp(spatial.log(T))), homogeneous(T), 1e-14)

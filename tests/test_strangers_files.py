@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from long_files import FILES, native
 
 import qddot
 from qddot.errors import FileError, QddotError
 from qddot.formats import limited, mjcf, mjcf_compile, places, sdf
 from qddot.viewer import geometry, meshes, urdf_shapes
+from tests.support.long_files import FILES, native
 
 WORLD = '<worldbody><body name="b"><joint/><inertial mass="1" pos="0 0 0" diaginertia="1 1 1"/></body></worldbody>'
 URDF = """<robot name="r"><link name="a"/><link name="b"><inertial><mass value="1"/>
@@ -245,7 +245,7 @@ def test_what_a_mesh_refers_to_stays_in_the_folders_too(tmp_path):
 
 def test_meshes_are_the_same_in_this_process_and_in_the_child(tmp_path):
     pytest.importorskip("trimesh", reason="needs trimesh: pip install 'qddot[view]'")
-    from test_viewer import write_stl
+    from tests.support.meshes import write_stl
 
     write_stl(tmp_path / "a.stl", geometry.sphere(0.3))
     near, far = (meshes.load(tmp_path / "a.stl", tmp_path, trust=trust).parts[0].mesh for trust in (True, False))

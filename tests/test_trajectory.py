@@ -4,15 +4,15 @@ import csv
 import json
 import re
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from rollouts import arm, rollout
 
 import qddot
 from qddot.errors import MissingExtraError
 from qddot.simulation.trajectory import Trajectory
+from tests.support.paths import ROOT
+from tests.support.rollouts import arm, rollout
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_the_page(tmp_path, monkeypatch):
     """docs/results.md runs as it is printed."""
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'qddot[view]'")
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[1] / "docs" / "results.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
     namespace: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)

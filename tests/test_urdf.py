@@ -11,6 +11,7 @@ import pytest
 
 from qddot.errors import ModelError
 from qddot.formats import urdf
+from tests.support.peers import peer
 
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
 
@@ -296,7 +297,7 @@ def test_real_robot(path, floating):
             urdf.read(path, floating_base=floating)
         return
     m = urdf.read(path, floating_base=floating).model()
-    pin = pytest.importorskip("pinocchio")
+    pin = peer("pinocchio")
     base = [pin.JointModelFreeFlyer()] if floating else []
     reference = pin.buildModelFromUrdf(str(path), *base)
     mass = sum(i.m for i in m.inertia[1:])

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_robots import ROBOTS
-from rollouts import rollout
 
 import qddot
 from qddot.cli.main import main
 from qddot.viewer import geometry, shapes, urdf_shapes
 from qddot.viewer.scene import LAYERS
+from tests.support.meshes import write_stl
+from tests.support.real_robots import ROBOTS, URDFS, WHY
+from tests.support.rollouts import rollout
 
 PANDA = ROBOTS / "panda_description/urdf/panda.urdf"
 G1 = ROBOTS / "g1_description/urdf/g1_29dof_rev_1_0.urdf"
@@ -120,16 +121,6 @@ def urdf(tmp_path):
     return folder / "two.urdf"
 
 
-def write_stl(path, mesh):
-    """Text, as the format's first document has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = ["solid part"]
-    for face in mesh.vertices[mesh.faces]:
-        corners = "\n".join("vertex " + " ".join(map(str, v)) for v in face)
-        rows.append(f"facet normal 0 0 0\nouter loop\n{corners}\nendloop\nendfacet")
-    path.write_text("\n".join([*rows, "endsolid part"]))
-
-
 def test_shapes_of_a_urdf(urdf):
     pytest.importorskip("trimesh", reason="needs trimesh: pip install 'qddot[view]'")
     model = qddot.load(urdf).model
@@ -172,6 +163,7 @@ def test_where_meshes_are(tmp_path, monkeypatch):
     assert locate("", urdf) is None
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
 @pytest.mark.parametrize("path", [PANDA, G1], ids=lambda p: p.stem)
 def test_meshes_of_real_robots(path):

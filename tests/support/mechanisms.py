@@ -120,3 +120,9 @@ def _random_rotation(rng: np.random.Generator) -> Rotation:
     for axis, angle in zip((0, 1, 2), rng.uniform(-3, 3, 3), strict=True):
         T = T @ Transform(AxisRotation(axis, float(np.cos(angle)), float(np.sin(angle))))
     return T.R
+
+
+def is_branched(model):
+    """Whether a link, not the world, carries two joints."""
+    parents = [p for _, p in model.outward() if p]
+    return len(parents) > len(set(parents))

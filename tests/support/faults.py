@@ -184,7 +184,7 @@ _OPPOSITE = {"add": "sub", "sub": "add", "mat_add": "mat_sub", "mat_sub": "mat_a
 
 
 def _off(node: ast.expr) -> ast.expr:
-    load = ast.parse("__import__('tests.faults', fromlist=['off']).off(_)", mode="eval").body
+    load = ast.parse("__import__('tests.support.faults', fromlist=['off']).off(_)", mode="eval").body
     assert isinstance(load, ast.Call)
     load.args = [node]
     return ast.copy_location(load, node)
