@@ -15,8 +15,8 @@ called, not that its result is checked. So each function of a row needs a fault 
 After a change of docs/papers.md, of a function or of a test: run the rows concerned (`--rows`, any part of the paper's
 name or of the equation), and for each survivor strengthen the test, name a better one, or put the equation's number on the
 lines that have it. A fault that cannot change a result goes to `faults.EQUIVALENT` with the reason. In the end run all
-rows with `--write`, which puts the table into docs/mutants.md; tests/test_mutants.py fails when that page has other rows
-than docs/papers.md.
+rows with `--write`, which puts the table into docs/mutants.md; tests/house/test_mutants.py fails when that page has other
+rows than docs/papers.md.
 """
 
 from __future__ import annotations

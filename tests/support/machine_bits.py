@@ -1,7 +1,7 @@
 """What one machine computes, as digests of the bits: `python machine_bits.py ROBOT …` prints them, and its target.
 
-Run by tests/test_machines.py on this machine and on emulated ones. Inputs are fractions of powers of two, so that they are
-the same everywhere; what passes through the C library (angles beyond 1e5, arctan2) is left out.
+Run by tests/compiler/test_machines.py on this machine and on emulated ones. Inputs are fractions of powers of two, so
+that they are the same everywhere; what passes through the C library (angles beyond 1e5, arctan2) is left out.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Ways to compile and to load that the tests of the compiler go through: lanes below the machine's own, and both loaders.
 
 A test whose kernels come from the fixture `way` holds for each of them. `QDDOT_TARGET_CPU` and `QDDOT_LOADER` restrict a
-whole run of pytest, and `QDDOT_TEST_LANES` limits its lanes (tests/test_machines.py does it for the compiler's tests).
+whole run of pytest, and `QDDOT_TEST_LANES` limits its lanes (tests/compiler/test_machines.py does so for the compiler).
 """
 
 import dataclasses

@@ -26,9 +26,9 @@ sys.path[:0] = [{root!r}, {folder!r}]
 from tests import mutants
 papers = mutants._prepared()
 rows = [
-    ("(1)", "`qddot.spatial.rotation.cross`", "`tests/test_spatial.py::test_twist_matrix`"),
+    ("(1)", "`qddot.spatial.rotation.cross`", "`tests/spatial/test_spatial.py::test_twist_matrix`"),
     ("(2)", "`qddot.spatial.rotation.cross`", "`{weak}::test_weak`"),
-    ("(3)", "`qddot.spatial.rotation.cross`", "`{weak}::test_weak`, `tests/test_spatial.py::test_twist_matrix`"),
+    ("(3)", "`qddot.spatial.rotation.cross`", "`{weak}::test_weak`, `tests/spatial/test_spatial.py::test_twist_matrix`"),
     ("(4)", "`qddot.spatial.rotation.cross`", "`{weak}::test_crash`"),
     ("(5)", "`qddot.algorithms.perturbation.Change`", "`{weak}::test_weak`"),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 import qddot
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "qddot"
 
 # Each room may import the rooms listed, and nothing else of qddot. Top-level modules are public; packages are rooms.
