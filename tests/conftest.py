@@ -28,7 +28,8 @@ def pytest_configure(config):
 
 
 def pytest_itemcollected(item):
-    for name in markers.of(item):
+    own = {mark.name for mark in item.iter_markers()}
+    for name in markers.of(item.path, item.originalname, item.fixturenames, own):
         item.add_marker(name)
 
 

@@ -28,8 +28,11 @@ def inputs_of(robot, function, dtype):
     return [known[x].astype(dtype) for x in FUNCTIONS[function].inputs]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", ["puma560", "quadruped"])
+SOURCES = [("puma560", "float64"), ("puma560", "float32"), ("quadruped", "float64")]
+SOURCES.append(pytest.param("quadruped", "float32", marks=pytest.mark.slow))
+
+
+@pytest.mark.parametrize(("name", "dtype"), SOURCES)
 @pytest.mark.parametrize("function", [f for f in FUNCTIONS if not FUNCTIONS[f].needs])
 def test_same_bits_as_the_ufunc(name, function, dtype):
     robot = qddot.load(name)

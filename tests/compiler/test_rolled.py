@@ -67,7 +67,7 @@ RECURSIONS = {
     "external_force_jacobian": ("kinematics",),
 }
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
-SMALL = 4  # links: enough for branches; two where every column repeats a long recursion
+SMALL = 3  # links: enough for branches; two where every column repeats a long recursion
 LONG_RECURSIONS = (
     "forward_dynamics_derivatives",
     "hybrid_dynamics_derivatives",
@@ -75,8 +75,16 @@ LONG_RECURSIONS = (
 )
 
 
-@pytest.mark.parametrize(("name", "method"), CASES)
-@pytest.mark.parametrize("kind", MOVING)
+# The first recursion of every function on every kind of joint, the others on a few; the rest is slow.
+FEW_KINDS = ("revolute", "free", "spherical_exponential", "own")
+ON_KINDS = [
+    pytest.param(kind, name, method, marks=() if kind in FEW_KINDS or method == RECURSIONS[name][0] else pytest.mark.slow)
+    for kind in MOVING
+    for name, method in CASES
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "method"), ON_KINDS)
 def test_every_recursion_on_every_kind_of_joint(kind, name, method):
     n = 2 if name in LONG_RECURSIONS else SMALL
     agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method, tolerance=TOLERANCE)
@@ -96,13 +104,22 @@ def test_any_tree(seed, n, case, order, regroup):
     agree(random_tree(n, rng=seed, kinds=MOVING, order=order).model(), *case, regroup=regroup)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, "float64") for name in RECURSIONS] + [(x, "float32") for x in RECURSIONS if x not in LONG_RECURSIONS],
-)
+SINGLE = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "forward_kinematics", "regressor")  # others are slow
+BOTH = [
+    *((name, "float64") for name in RECURSIONS),
+    *(
+        pytest.param(name, "float32", marks=() if name in SINGLE else pytest.mark.slow)
+        for name in RECURSIONS
+        if name not in LONG_RECURSIONS
+    ),
+]
+LARGE_RESULTS = ("coriolis_matrix", "convective_inertia_matrix", "regressor", "external_force_jacobian")
+
+
+@pytest.mark.parametrize(("name", "dtype"), BOTH)
 def test_kernels_of_both_forms(name, dtype):
-    kinds = ("free", "revolute", "prismatic")
-    robot = qddot.Robot(random_tree(3 if name.endswith("derivatives") else 6, rng=1, kinds=kinds).model())
+    kinds, few = ("free", "revolute", "prismatic"), name.endswith("derivatives") or name in LARGE_RESULTS
+    robot = qddot.Robot(random_tree(3 if few else 5, rng=1, kinds=kinds).model())
     arrays = [x.astype(dtype) for x in inputs_of(robot.model, name, count=21)]
     needs = needs_of(robot.model, name)
     plain = robot.kernel(name, form="unrolled", dtype=dtype, **needs)
@@ -121,7 +138,7 @@ def test_kernels_of_both_forms(name, dtype):
 def test_code_does_not_grow_with_a_chain(name):
     """The instructions of two chains are as many; their bytes differ by tables only."""
     sizes = []
-    for n in (30, 90):
+    for n in (20, 50):
         robot = qddot.chain(n)
         needs = {"frame": robot.link_names[-1], "prescribed": tuple(range(n))}
         loops = catalogue.rolled(robot.model, name, next(iter(RECURSIONS[name])), **needs_only(name, needs))

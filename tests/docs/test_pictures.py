@@ -1,6 +1,7 @@
 """What the worked examples of docs/loops.md say is so; with matplotlib, that their pictures can be drawn."""
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
@@ -54,11 +55,27 @@ def test_the_shaken_pendulum(examples):
     assert np.abs(examples.prescribed(0.005)[1]).max() > 2.0
 
 
-def test_the_pictures_are_there(examples, monkeypatch, tmp_path):
-    for name in ("fivebar", "delta", "prescribed"):
-        assert 1000 < (PICTURES / f"{name}.svg").stat().st_size < 60_000
-    matplotlib = pytest.importorskip("matplotlib")
+def curves(svg):
+    """Lines of more than 30 points, each scaled to a box of size one: sizes of fonts move the axes."""
+    found = []
+    for path in re.findall(r'<path d="([^"]*)"', svg):
+        points = np.array(re.findall(r"[ML] (-?[\d.]+) (-?[\d.]+)", path), dtype=float)
+        if len(points) > 30:
+            found.append((points - points.min(axis=0)) / np.ptp(points, axis=0))
+    return found
+
+
+@pytest.mark.parametrize("name", ["fivebar", "delta", "prescribed"])
+def test_the_pictures_are_those_that_are_drawn(examples, monkeypatch, tmp_path, name):
+    """The same curves and words as in the file that the page shows: `python docs/pictures/loops.py` draws it again."""
+    matplotlib = pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'qddot[view]'")
     matplotlib.use("Agg")
-    monkeypatch.setattr(examples, "save", lambda figure, name: figure.savefig(tmp_path / name))
-    examples.draw_fivebar()
-    assert (tmp_path / "fivebar.svg").exists()
+    monkeypatch.setattr(examples, "save", lambda figure, file: figure.savefig(tmp_path / file))
+    getattr(examples, f"draw_{name}")()
+    drawn, shown = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, PICTURES))
+    assert len(curves(drawn)) == len(curves(shown)) > 2
+    for x, y in zip(curves(drawn), curves(shown), strict=True):
+        np.testing.assert_allclose(x, y, atol=0.01)
+    words = [set(re.findall(r"<text[^>]*>([^<]*[a-z][^<]*)</text>", svg)) for svg in (drawn, shown)]
+    assert words[0] == words[1]
+    assert words[0]

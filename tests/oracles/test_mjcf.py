@@ -146,7 +146,7 @@ def near(ours, theirs, relative=1e-8, floor=0.0):
     assert np.max(np.abs(ours - theirs), initial=0.0) <= relative * np.max(np.abs(theirs), initial=0.0) + floor
 
 
-@pytest.mark.parametrize("name", map(needs, sorted(REFUSED)))
+@pytest.mark.parametrize("name", [*map(needs, sorted(REFUSED))])
 def test_what_mujoco_refuses_is_refused_with_its_reason(name):
     with pytest.raises(FileError, match=REFUSED[name]):
         mjcf.read(FILES[name])
@@ -573,7 +573,7 @@ def test_an_equality_within_one_body_is_left_out():
 REMARKED = ("gymnasium/half_cheetah.xml", "mujoco_warp/humanoid/n_humanoid.xml")  # by two different ways
 
 
-@pytest.mark.parametrize("name", map(needs, REMARKED))
+@pytest.mark.parametrize("name", [*map(needs, REMARKED)])
 def test_mujoco_prints_nothing_and_writes_no_log(name, capfd, tmp_path, monkeypatch):
     path = FILES[name]
     monkeypatch.chdir(tmp_path)

@@ -25,14 +25,14 @@ def as_computed(plain):
     return fused(plain) if host().fma else plain
 
 
-def compiled(function, sizes, output, lanes=None, dtype="float64"):
-    """A kernel of a plain function of vectors, and the program that says what it computes."""
+def compiled(function, sizes, output, lanes=None, dtype="float64", change=str):
+    """A kernel of a plain function of vectors, and the program that says what it computes. `change` is made to its text."""
     graph, nodes, _ = trace(function, sizes)
     plain = straight_line(graph, nodes, sum(sizes))
     program = fused(plain)
     width = host().lanes(dtype) if lanes is None else lanes
     inputs = [(n,) for n in sizes]
-    text = llvm.render(program, inputs, [output], width, dtype, host())
+    text = change(llvm.render(program, inputs, [output], width, dtype, host()))
     code = llvm_compile.Code(llvm_compile.compile_object(text))
     info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
     return Kernel(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: ""), as_computed(plain)
