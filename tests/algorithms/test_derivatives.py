@@ -21,11 +21,12 @@ from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from qddot.spatial import Motion, exp, motion
-from tests.support.derivative_cases import MARKED, TOLERANCE
+from tests.support.derivative_cases import MARKED, TOLERANCE, with_second_derivatives
 from tests.support.mechanisms import MOVING, State, trees
 from tests.support.peers import peer
 from tests.support.pinocchio_case import Case, in_our_order
 from tests.support.profiles import examples
+from tests.support.real_robots import or_skipped
 from tests.support.tolerances import COMPLEX_STEP, PER_CONDITION
 
 SETTINGS = examples(40)
@@ -140,7 +141,7 @@ def test_the_closed_form_counts_least():
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", MARKED)
+@pytest.mark.parametrize("path", or_skipped(MARKED))
 def test_real_robots(path, floating):
     """Closed forms, complex steps and Pinocchio on one state."""
     pin = peer("pinocchio")
@@ -173,10 +174,10 @@ def test_real_robots(path, floating):
 # ---- second derivatives -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", MOVING)
+@pytest.mark.parametrize("kind", with_second_derivatives(MOVING))
 def test_second_derivatives(kind):
     """Against complex steps of the first."""
-    robot = Robot(random_tree(3, rng=3, kinds=(kind, "revolute")).model(), compiled=False)
+    robot = Robot(random_tree(3, rng=24, kinds=(kind, "revolute")).model(), compiled=False)
     s = State(robot)
     tolerance = 10.0 * through_the_inverse(s)
     for name in ("inverse_dynamics", "forward_dynamics"):

@@ -31,13 +31,14 @@ from qddot.mechanism.parameters import inertia_of
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
 from tests.support.c_code import call, library, needs_compiler
-from tests.support.derivative_cases import MARKED, TOLERANCE
+from tests.support.derivative_cases import MARKED, TOLERANCE, with_second_derivatives
 from tests.support.linkages import DIFFERENCES, MECHANISMS, along, closed_states
 from tests.support.mechanisms import MOVING, State, trees
 from tests.support.paths import ROOT
 from tests.support.peers import peer
 from tests.support.pinocchio_case import Case, in_our_order
 from tests.support.profiles import examples
+from tests.support.real_robots import or_skipped
 from tests.support.rolled import agree as rolled_agrees
 from tests.support.tolerances import COMPLEX_STEP, PER_CONDITION
 
@@ -270,10 +271,10 @@ def test_by_inertias_under_forces(robot):
         close(found[:, 10 * (i - 1) + k], expected, s.tolerance())
 
 
-@pytest.mark.parametrize("kind", ["revolute", "spherical", "free", "own"])
+@pytest.mark.parametrize("kind", with_second_derivatives(["revolute", "spherical", "free", "own"]))
 def test_second_derivatives(kind):
     """Against complex steps of the first."""
-    robot = Robot(random_tree(3, rng=3, kinds=(kind, "revolute")).model(), compiled=False)
+    robot = Robot(random_tree(3, rng=24, kinds=(kind, "revolute")).model(), compiled=False)
     s = Pushed(robot)
     for name, third in (("inverse_dynamics", s.a), ("forward_dynamics", s.tau)):
         first = getattr(derivatives, f"{name}_derivatives")
@@ -340,7 +341,7 @@ def test_the_least_forces_of_redundant_rows(name, monkeypatch):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", MARKED)
+@pytest.mark.parametrize("path", or_skipped(MARKED))
 def test_real_robots(path, floating):
     """Pinocchio takes forces in the frames of its joints, which are those of our links, linear part first."""
     pin = peer("pinocchio")

@@ -114,18 +114,20 @@ def test_real_robots(source, floating):
     close(np.array([d.a, d.tau]), s.complex_steps(), max(AGREEMENT, 1e-16 * condition))
 
 
-def test_kernels_and_batches():
-    for name in ("puma560", "quadruped"):
-        robot = qddot.load(name)
-        states = [robot.random_state(k) for k in range(11)]
-        q, v = (np.stack(x) for x in zip(*states, strict=True))
-        u = (1, robot.nv - 1)
-        found = robot.hybrid_dynamics_derivatives(q, v, v, v[::-1], prescribed=u)
-        eager = derivatives.hybrid_dynamics_derivatives(robot.model, q, v, v, v[::-1], prescribed=u)
-        assert found.a.dq.shape == (11, robot.nv, robot.nv)
-        close(np.moveaxis(np.array([found.a, found.tau]), 2, 0), eager, 1e-9)  # through M⁻¹ of condition 1e4
-        one = robot.hybrid_dynamics_derivatives(q[7], v[7], v[7], v[::-1][7], prescribed=u)
-        assert np.array_equal(np.array([one.a, one.tau]), np.array([found.a, found.tau])[:, :, 7])
+@pytest.mark.parametrize("name", ["puma560", pytest.param("quadruped", marks=pytest.mark.slow), "tree"])
+def test_kernels_and_batches(name):
+    """The tree has a free joint, as the quadruped has, and fewer others."""
+    tree = random_tree(3, rng=24, kinds=("free", "revolute")).model()
+    robot = Robot(tree) if name == "tree" else qddot.load(name)
+    states = [robot.random_state(k) for k in range(11)]
+    q, v = (np.stack(x) for x in zip(*states, strict=True))
+    u = (1, robot.nv - 1)
+    found = robot.hybrid_dynamics_derivatives(q, v, v, v[::-1], prescribed=u)
+    eager = derivatives.hybrid_dynamics_derivatives(robot.model, q, v, v, v[::-1], prescribed=u)
+    assert found.a.dq.shape == (11, robot.nv, robot.nv)
+    close(np.moveaxis(np.array([found.a, found.tau]), 2, 0), eager, 1e-9)  # through M⁻¹ of condition 1e4
+    one = robot.hybrid_dynamics_derivatives(q[7], v[7], v[7], v[::-1][7], prescribed=u)
+    assert np.array_equal(np.array([one.a, one.tau]), np.array([found.a, found.tau])[:, :, 7])
 
 
 def test_the_closed_form_counts_less_than_table_7():

@@ -2,8 +2,6 @@
 
 import dataclasses
 import math
-import sysconfig
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from qddot.spatial import Transform, constant_transform
 from tests.support import linkages
 from tests.support.linkages import COUNTS, MECHANISMS, closed_states, motion
 from tests.support.mechanisms import MOVING, State, trees
-from tests.support.peers import peer
+from tests.support.peers import folder_of, peer
 from tests.support.profiles import examples
 from tests.support.tolerances import COMPLEX_STEP, ROUNDING
 
@@ -873,9 +871,7 @@ def test_models_of_mujoco_warp(name):
     mujoco = peer("mujoco")
     from qddot import conventions
 
-    file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
-    if not file.exists():
-        pytest.skip("mujoco-warp is not installed")
+    file = folder_of("mujoco_warp") / "test_data" / "jdotv" / f"{name}.xml"
     robot = qddot.Robot(qddot.load(file).model, compiled=False)
     m = mujoco.MjModel.from_xml_path(str(file))
     d = mujoco.MjData(m)
@@ -911,9 +907,7 @@ def test_energy_of_mujoco_warps_models(name):
     mujoco = peer("mujoco")
     from qddot import conventions
 
-    file = Path(sysconfig.get_paths()["purelib"]) / "mujoco_warp" / "test_data" / "jdotv" / f"{name}.xml"
-    if not file.exists():
-        pytest.skip("mujoco-warp is not installed")
+    file = folder_of("mujoco_warp") / "test_data" / "jdotv" / f"{name}.xml"
     model = qddot.load(file).model.without_passive_forces()
     robot = qddot.Robot(dataclasses.replace(model, gravity=(0.0, 0.0, 0.0)))
     m = mujoco.MjModel.from_xml_path(str(file))

@@ -57,8 +57,12 @@ def agree(folder, robot, jobs, compiler=None, level="-O1"):
 # ---- the same numbers everywhere
 
 
+QUICKER = ("revolute", "prismatic", "free", "spherical_exponential", "planar", "own")  # the others are slow
+KINDS = [pytest.param(kind, marks=() if kind in QUICKER else pytest.mark.slow) for kind in MOVING]
+
+
 @needs_compiler
-@pytest.mark.parametrize("kind", MOVING)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_joint_has_the_kernels_bits(kind, tmp_path):
     model = random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
     single = ("inverse_dynamics", "forward_kinematics")

@@ -75,10 +75,12 @@ LONG_RECURSIONS = (
 )
 
 
-# The first recursion of every function on every kind of joint, the others on a few; the rest is slow.
+# Every recursion on a few kinds of joints and a few recursions on every kind; the rest is slow.
 FEW_KINDS = ("revolute", "free", "spherical_exponential", "own")
+FEW_CASES = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "jacobian", "forward_kinematics", "coriolis_matrix")
+FIRST = [(name, RECURSIONS[name][0]) for name in FEW_CASES]
 ON_KINDS = [
-    pytest.param(kind, name, method, marks=() if kind in FEW_KINDS or method == RECURSIONS[name][0] else pytest.mark.slow)
+    pytest.param(kind, name, method, marks=() if kind in FEW_KINDS or (name, method) in FIRST else pytest.mark.slow)
     for kind in MOVING
     for name, method in CASES
 ]
@@ -86,13 +88,16 @@ ON_KINDS = [
 
 @pytest.mark.parametrize(("kind", "name", "method"), ON_KINDS)
 def test_every_recursion_on_every_kind_of_joint(kind, name, method):
-    n = 2 if name in LONG_RECURSIONS else SMALL
-    agree(random_tree(n, rng=4, kinds=(kind, "revolute")).model(), name, method, tolerance=TOLERANCE)
+    n, seed = (2, 6) if name in LONG_RECURSIONS else (SMALL, 24)
+    model = random_tree(n, rng=seed, kinds=(kind, "revolute")).model()
+    assert kind in {joint.kind for joint in model.joint}
+    assert n < SMALL or model.parent == (-1, 0, 1, 1)
+    agree(model, name, method, tolerance=TOLERANCE)
 
 
 @given(
     st.integers(0, 10**6),
-    st.integers(1, 12),
+    st.integers(1, 9),
     st.sampled_from(CASES),
     st.sampled_from(("depth", "breadth", "random")),
     st.booleans(),
@@ -123,7 +128,7 @@ def test_kernels_of_both_forms(name, dtype):
     arrays = [x.astype(dtype) for x in inputs_of(robot.model, name, count=21)]
     needs = needs_of(robot.model, name)
     plain = robot.kernel(name, form="unrolled", dtype=dtype, **needs)
-    lanes = (None, 1) if name in LONG_RECURSIONS else (None, 1, 2, 4)
+    lanes = (None, 1, 2, 4) if name in SINGLE else (None, 1)
     kernels = [robot.kernel(name, form="rolled", dtype=dtype, lanes=k, **needs) for k in lanes]
     results = [k(*arrays) for k in kernels]
     assert all(k.info.form == "rolled" for k in kernels)
@@ -345,7 +350,7 @@ def test_frames_away_from_their_links(name, link):
 TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)
 
 
-@pytest.mark.parametrize("kind", MOVING)
+@pytest.mark.parametrize("kind", FEW_KINDS)
 @pytest.mark.parametrize(
     ("name", "scalars"),
     [
@@ -355,6 +360,7 @@ TEN = (0.4, 0.1, -0.2, 0.3, 0.5, 0.01, 0.6, 0.02, 0.03, 0.7)
     ],
 )
 def test_derivatives_by_one_scalar(kind, name, scalars):
+    """On a few kinds of joints; `test_any_tree` and the matrices of derivatives have all."""
     model = random_tree(3, rng=6, kinds=(kind, "revolute")).model()
     numbers = {"inertia": (2, TEN), "placement": (2, TEN[:6]), "gravity": (TEN[:3],), "f_ext": (2, 4)}
     for scalar in scalars:

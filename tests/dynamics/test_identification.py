@@ -16,7 +16,7 @@ from tests.support.mechanisms import trees
 from tests.support.paths import ROOT
 from tests.support.peers import peer
 from tests.support.profiles import examples
-from tests.support.real_robots import GOOD
+from tests.support.real_robots import GOOD, or_skipped
 
 UP, ALONG, ACROSS = (0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
@@ -105,12 +105,16 @@ def test_gravity_along_the_first_axis_hides_the_first_moments():
     assert {"link1.m", "link1.hx", "link1.hy", "link1.hz", "link1.Iyz"} <= set(along.without_effect)
 
 
-FILES = [p for p in GOOD if p.stem in ("ur5_robot", "kinova", "solo12", "tiago", "iris", "z1")]
+FILES = [
+    pytest.param(p, id=p.stem, marks=pytest.mark.slow if p.stem == "tiago" else ())
+    for p in GOOD
+    if p.stem in ("ur5_robot", "kinova", "solo12", "tiago", "iris", "z1")
+]
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("floating", [False, True])
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", or_skipped(FILES))
 def test_pinocchios_regressor_has_the_same_rank(path, floating):
     pin = peer("pinocchio")
     with warnings.catch_warnings():

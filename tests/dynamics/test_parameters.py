@@ -27,7 +27,7 @@ from qddot.spatial import Transform
 from tests.support.mechanisms import MOVING, needs_of
 from tests.support.paths import ROOT
 from tests.support.peers import peer
-from tests.support.real_robots import GOOD, URDFS, WHY
+from tests.support.real_robots import GOOD, URDFS, WHY, or_skipped
 
 # As in test_kernels: other orders of the same sums, and what passes through M⁻¹ in proportion to its condition.
 OTHER_ORDER = 1e-12
@@ -234,7 +234,7 @@ PINOCCHIO = [p for p in GOOD if p.stat().st_size < 40_000][:4]
 
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
-@pytest.mark.parametrize("path", PINOCCHIO, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", or_skipped(PINOCCHIO), ids=lambda p: p.stem)
 def test_their_order_is_pinocchios(path):
     pin = peer("pinocchio")
     robot, theirs = qddot.load(path), pin.buildModelFromUrdf(str(path))

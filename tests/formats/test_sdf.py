@@ -1,8 +1,6 @@
 """SDF: Cassie of example-robot-data against its own file read by other means, small models, and malformed ones."""
 
 import dataclasses
-import sysconfig
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,8 +9,8 @@ import pytest
 import qddot
 from qddot.errors import FileError, ModelError
 from qddot.formats import sdf
+from tests.support.real_robots import ROBOTS, WHY
 
-ROBOTS = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
 CASSIES = ("cassie_v2", "cassie_reduced", "cassie_simple", "cassie_wo_gearbox_spring")
 AGREEMENT = 1e-9  # as the issue asks; accelerations of Cassie's light rods are 1e4, its mass matrix has a condition of 1e6
 
@@ -20,7 +18,7 @@ AGREEMENT = 1e-9  # as the issue asks; accelerations of Cassie's light rods are 
 def path(name):
     found = ROBOTS / "cassie_description/robots" / f"{name}.sdf"
     if not found.exists():
-        pytest.skip("example-robot-data is not installed")
+        pytest.skip(WHY)
     return found
 
 

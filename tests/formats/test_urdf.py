@@ -2,9 +2,7 @@
 
 import math
 import re
-import sysconfig
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from qddot.errors import ModelError
 from qddot.formats import urdf
 from tests.support.peers import peer
+from tests.support.real_robots import URDFS, WHY, or_skipped
 
 INERTIA = '<inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
 
@@ -276,8 +275,6 @@ def test_deep_chains(kind):
 
 # ---- real robots
 
-ROBOTS = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
-FILES = sorted(ROBOTS.glob("**/*.urdf"))
 BROKEN = {
     "alex_psyonic_hands.urdf": r":1037: joint 'Left_index_q2' <mimic>: it mimics 'index_q1', which is no joint",
     "falcon.urdf": r":182: joint 'top_propeller_joint': its child link 'Z_propeller' does not exist",
@@ -285,12 +282,13 @@ BROKEN = {
 }
 
 
+@pytest.mark.skipif(not URDFS, reason=WHY)
 def test_all_robots_are_there():
-    assert len(FILES) == 77
+    assert len(URDFS) == 77
 
 
 @pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", or_skipped(URDFS), ids=lambda p: p.stem)
 def test_real_robot(path, floating):
     if path.name in BROKEN:
         with pytest.raises(ModelError, match=re.escape(str(path)) + BROKEN[path.name]):

@@ -541,10 +541,10 @@ def test_an_actuator_on_a_follower_drives_its_leader():
         assert not model.actuated[model.joint_index("wrist")]
 
 
-LOOPS = ("constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml")
+FILES_WITH_LOOPS = ("constraints.xml", "jdotv/connect_2d.xml", "jdotv/connect_3d.xml", "jdotv/weld_3d.xml")
 
 
-@pytest.mark.parametrize("name", [needs(f"mujoco_warp/{name}") for name in LOOPS])
+@pytest.mark.parametrize("name", [needs(f"mujoco_warp/{name}") for name in FILES_WITH_LOOPS])
 def test_loops_of_real_files_are_closed_at_the_start(name):
     path = FILES[name]
     m, model = compiled(path), mjcf.read(path).model()

@@ -6,8 +6,17 @@ from tests.support.real_robots import GOOD
 
 # 1e-10 of the largest entry, and what rounding leaves of M⁻¹ twice: only iCub's condition of 2e10 needs it
 TOLERANCE = 1e-10
+
+# ∂²/∂q∂v of joints whose S depends on q: `_Varying.bias_slope` takes the dual numbers of v for its own
+VARYING = ("universal", "spherical_euler", "spherical_exponential", "own")
+_WRONG = pytest.mark.xfail(reason="bias_slope confuses the dual numbers of v with its own", strict=True)
 FEW = ("panda.urdf", "g1_29dof_rev_1_0.urdf", "solo12.urdf", "talos_reduced.urdf", "kinova.urdf")
 MARKED = [
     pytest.param(p, marks=() if p.name in FEW else pytest.mark.slow, id=f"{p.parent.parent.name}-{p.stem}")
     for p in sorted({*GOOD[::2][:30], *(p for p in GOOD if p.name in FEW)})
 ]
+
+
+def with_second_derivatives(kinds):
+    """Kinds of joints, those whose second derivatives are wrong marked so."""
+    return [pytest.param(kind, marks=_WRONG if kind in VARYING else ()) for kind in kinds]

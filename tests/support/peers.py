@@ -4,8 +4,10 @@
 """
 
 import importlib.abc
+import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,3 +38,11 @@ def hide() -> None:
 def peer(name: str) -> Any:
     """The package, or the test (the module, where it calls this at its top) is skipped."""
     return pytest.importorskip(name, reason=f"needs {name}: {HOW[name]}")
+
+
+def folder_of(name: str) -> Path:
+    """Where an installed package has its files; it is not imported, so that what it depends on is not needed."""
+    spec = None if name in MISSING else importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"needs {name}: {HOW[name]}")
+    return Path(spec.origin).parent

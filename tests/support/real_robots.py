@@ -3,6 +3,9 @@
 import sysconfig
 import warnings
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import qddot
 from tests.support.peers import HOW, MISSING
@@ -24,6 +27,11 @@ GOOD = [p for p in URDFS if p.name not in REFUSED]
 EMBEDDED = ("pendulum", "double_pendulum", "planar3", "scara", "stanford", "puma560", "quadruped")
 # What the compiler's tests run over: thirty files, or the embedded trees. Either way something to load.
 REAL: list[Path | str] = [p for p in GOOD if p.stat().st_size < 80_000][::2][:30] or list(EMBEDDED)
+
+
+def or_skipped(files: list[Any]) -> list[Any]:
+    """The files, or in their place a test that is skipped with the reason."""
+    return files or [pytest.param(Path("no file"), marks=pytest.mark.skip(reason=WHY))]
 
 
 def short(source: Path | str) -> str:
