@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qddot.joints import loop_rows as rows_of
-from qddot.joints.base import Joint, Z, moment_across, random_axis
+from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
 from qddot.scalars import Scalar, sqrt
 from qddot.spatial import Force, Inertia, Motion, Slide, Transform
+from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
-from qddot.spatial.rotation import EYE, ZERO, Rotation, Vec, axis_angle, dot, mat_mat, plane_basis, scale, z_to
+from qddot.spatial.rotation import EYE, ZERO, Rotation, Vec, axis_angle, dot, mat_mat, plane_basis, random_axis, scale, z_to
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,15 @@ import numpy as np
 from qddot.joints.loop_rows import LoopRows
 from qddot.scalars import Scalar
 from qddot.spatial import Inertia, Motion, Transform, zero_inertia, zero_motion
-from qddot.spatial.dual import Dual
+from qddot.spatial.dual import Dual, slope_of
 from qddot.spatial.joint_blocks import Motions, Vector, apply
 from qddot.spatial.rotation import (
     EYE,
     IDENTITY,
     ZERO,
     Mat,
-    Quaternion,
     Rotation,
-    Vec,
-    dot,
-    mat_sub,
-    mat_vec,
-    outer,
-    scale,
-    scaled_eye,
+    random_axis,
 )
 
 X, Y, Z = EYE
@@ -242,38 +235,3 @@ class VaryingAxes(Joint):
         steady = [Dual(x) for x in v]  # v may be dual by itself: its slope is not to be taken for that along q^k
         moving = self.bias([Dual(x, 1.0 if j == k else 0.0) for j, x in enumerate(q)], steady)
         return Motion(slope_of(moving.w), slope_of(moving.v))
-
-
-# ---- small helpers of several kinds ----------------------------------------------------------------------------------
-
-
-def random_axis(rng: np.random.Generator) -> Vec:
-    """Any direction; a third of the time a coordinate axis, which has code of its own."""
-    along = rng.random() < 1 / 3
-    axis = np.eye(3)[rng.integers(3)] * rng.choice((-1.0, 1.0)) if along else rng.standard_normal(3)
-    x, y, z = (axis / np.linalg.norm(axis)).tolist()
-    return (x, y, z)
-
-
-def moment_across(n: Vec, I: Mat) -> Mat:
-    """J (1 - n nᵀ), which a rotation about n does not change: with J = ∫ (r·n)² dm nothing is left of that."""
-    J = 0.5 * (I[0][0] + I[1][1] + I[2][2]) - dot(n, mat_vec(I, n))
-    return mat_sub(scaled_eye(J), outer(scale(J, n), n))
-
-
-def value_of(x: Any) -> Any:
-    """The values of dual numbers in nested tuples."""
-    return tuple(value_of(y) for y in x) if isinstance(x, tuple) else (x.value if isinstance(x, Dual) else x)
-
-
-def slope_of(x: Any) -> Any:
-    """The slopes of dual numbers in nested tuples."""
-    return tuple(slope_of(y) for y in x) if isinstance(x, tuple) else (x.slope if isinstance(x, Dual) else 0.0)
-
-
-def as_vec(x: Sequence[Scalar]) -> Vec:
-    return (x[0], x[1], x[2])
-
-
-def as_quaternion(x: Sequence[Scalar]) -> Quaternion:
-    return (x[0], x[1], x[2], x[3])

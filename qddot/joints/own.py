@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Self
 from numpy.typing import NDArray
 
 from qddot.errors import NotTraceableError, QddotError
-from qddot.joints.base import Defect, VaryingAxes, slope_of, value_of
+from qddot.joints.base import Defect, VaryingAxes
 from qddot.joints.loop_rows import LoopRows
 from qddot.scalars import Scalar
 from qddot.spatial import Force, Motion, Product, Slide, Transform, log
-from qddot.spatial.dual import Dual
+from qddot.spatial.dual import Dual, slope_of, value_of
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
 from qddot.spatial.rotation import EYE, IDENTITY, ZERO, AxisRotation, Rotation, Vec, transpose
 from qddot.spatial.tape import Tape, record

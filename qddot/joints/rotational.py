@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qddot.joints import loop_rows as rows_of
-from qddot.joints.base import NO_MOMENT, Defect, Joint, VaryingAxes, X, Y, as_quaternion, as_vec, random_axis
+from qddot.joints.base import NO_MOMENT, Defect, Joint, VaryingAxes, X, Y
 from qddot.joints.loop_rows import LoopRows
 from qddot.scalars import Scalar
 from qddot.spatial import Force, Inertia, Motion, Transform
@@ -18,6 +18,8 @@ from qddot.spatial.rotation import (
     ZERO,
     Vec,
     add,
+    as_quaternion,
+    as_vec,
     axis_angle,
     cross,
     dot,
@@ -30,6 +32,7 @@ from qddot.spatial.rotation import (
     quaternion_product,
     quaternion_rotation,
     quaternion_unit,
+    random_axis,
     scale,
     sub,
 )

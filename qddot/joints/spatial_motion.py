@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from qddot.joints import loop_rows as rows_of
-from qddot.joints.base import Joint, Z, as_quaternion, as_vec, moment_across
+from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
 from qddot.joints.rotational import Spherical
 from qddot.scalars import Scalar, arctan2, cos, sin
 from qddot.spatial import Inertia, Motion, Slide, Transform, ad, ad_T, constant_transform, exp, force, log, motion
+from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Motions, Vector
 from qddot.spatial.rotation import (
     EYE,
@@ -21,6 +22,8 @@ from qddot.spatial.rotation import (
     Rotation,
     Vec,
     add,
+    as_quaternion,
+    as_vec,
     axis_angle,
     dot,
     plane_basis,

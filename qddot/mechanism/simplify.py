@@ -26,7 +26,7 @@ from qddot.joints.simplified import OffsetRevolute, UnturnedRevolute
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
 from qddot.spatial import Inertia, Product, Transform, constant_transform, transform_inertia, zero_inertia
-from qddot.spatial.double_double import UNIT, data, exactly, placed, rounded, settled, unit
+from qddot.spatial.precise_model import UNIT, data, exactly, placed, rounded, settled, unit
 from qddot.spatial.rotation import IDENTITY, ZERO, AxisRotation, Vec, add, dot, mat_sub, outer, scale, sub
 
 # Axes nearly parallel have their common normal far away, and large numbers cancel. A frame is moved by at most

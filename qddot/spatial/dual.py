@@ -117,3 +117,13 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.sqrt: Dual.sqrt,
     np.arctan2: lambda a, b: Dual.arctan2(lift(a), b),
 }
+
+
+def value_of(x: Any) -> Any:
+    """The values of dual numbers in nested tuples."""
+    return tuple(value_of(y) for y in x) if isinstance(x, tuple) else (x.value if isinstance(x, Dual) else x)
+
+
+def slope_of(x: Any) -> Any:
+    """The slopes of dual numbers in nested tuples."""
+    return tuple(slope_of(y) for y in x) if isinstance(x, tuple) else (x.slope if isinstance(x, Dual) else 0.0)

@@ -13,10 +13,12 @@ from qddot.spatial.rotation import (
     Vec,
     add,
     cross,
+    dot,
     mat_add,
     mat_mat,
     mat_sub,
     mat_vec,
+    outer,
     scale,
     scaled_eye,
     skew,
@@ -135,3 +137,9 @@ def transform_articulated(T: Transform, A: ArticulatedInertia) -> ArticulatedIne
             I = symmetric(mat_sub(mat_add(I, mat_mat(b, transpose(H))), mat_mat(shifted, b)))
             H = shifted
     return ArticulatedInertia(I, H, M)
+
+
+def moment_across(n: Vec, I: Mat) -> Mat:
+    """J (1 - n nᵀ), which a rotation about n does not change: with J = ∫ (r·n)² dm nothing is left of that."""
+    J = 0.5 * (I[0][0] + I[1][1] + I[2][2]) - dot(n, mat_vec(I, n))
+    return mat_sub(scaled_eye(J), outer(scale(J, n), n))

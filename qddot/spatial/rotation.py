@@ -6,7 +6,7 @@ about a coordinate axis is a type of its own that knows its zeros. Kim 2012, sec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -328,3 +328,19 @@ def quaternions_of(R: NDArray[Any]) -> NDArray[Any]:
     row = products[np.arange(len(m)), np.argmax(squares, -1)]
     row = row / np.linalg.norm(row, axis=-1, keepdims=True)
     return np.asarray(np.where(row[:, :1] < 0.0, -row, row).reshape(*R.shape[:-2], 4))
+
+
+def as_vec(x: Sequence[Scalar]) -> Vec:
+    return (x[0], x[1], x[2])
+
+
+def as_quaternion(x: Sequence[Scalar]) -> Quaternion:
+    return (x[0], x[1], x[2], x[3])
+
+
+def random_axis(rng: np.random.Generator) -> Vec:
+    """Any direction; a third of the time a coordinate axis, which has code of its own."""
+    along = rng.random() < 1 / 3
+    axis = np.eye(3)[rng.integers(3)] * rng.choice((-1.0, 1.0)) if along else rng.standard_normal(3)
+    x, y, z = (axis / np.linalg.norm(axis)).tolist()
+    return (x, y, z)

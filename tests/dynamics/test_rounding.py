@@ -13,8 +13,8 @@ from qddot.dynamics.conditioning import felt, is_ill_conditioned
 from qddot.joints import Cylindrical, Free, Planar, Revolute, Spherical
 from qddot.mechanism import simplify
 from qddot.robots import NAMES
-from qddot.spatial import Inertia, Transform, double_double, second_moments
-from qddot.spatial.double_double import Precise
+from qddot.spatial import Inertia, Transform, precise_model, second_moments
+from qddot.spatial.precise_number import Precise
 from qddot.spatial.rotation import Rotation, transpose
 from tests import random_trees
 from tests.random_trees import ALIKE, DIGITS, EPS, FACTOR, beside_quarters, exact, plain
@@ -151,23 +151,23 @@ def test_columns_of_rolled_code_are_judged_row_by_row():
 
 
 def test_many_digits_are_kept():
-    a, b = double_double.datum(1e16), double_double.datum(0.1)
+    a, b = precise_model.datum(1e16), precise_model.datum(0.1)
     assert float((a + b) - a) == 0.1
     assert ((a + b) - a).bound >= UNIT * 1e16
     assert not b.is_rounding
     assert (b - math.nextafter(0.1, 1.0)).is_rounding
-    assert float(1.0 / double_double.datum(3.0)) == 1.0 / 3.0
-    assert float(abs(double_double.datum(-2.0)).sqrt()) == math.sqrt(2.0)
+    assert float(1.0 / precise_model.datum(3.0)) == 1.0 / 3.0
+    assert float(abs(precise_model.datum(-2.0)).sqrt()) == math.sqrt(2.0)
 
 
 def test_rotations_are_orthogonal_to_the_last_digit():
     rng = np.random.default_rng(0)
     R = qddot.pose((0.0, 0.0, 0.0), rng.uniform(-3.0, 3.0, 3)).R
-    rows = double_double.placed(Transform(R)).R.rows
+    rows = precise_model.placed(Transform(R)).R.rows
     for i, a in enumerate(rows):
         for j, b in enumerate(rows):
-            off = sum((x * y for x, y in zip(a, b, strict=True)), Precise(double_double.Decimal(0))) - float(i == j)
-            assert abs(off.value) < double_double.Decimal("1e-100")
+            off = sum((x * y for x, y in zip(a, b, strict=True)), Precise(precise_model.Decimal(0))) - float(i == j)
+            assert abs(off.value) < precise_model.Decimal("1e-100")
     assert np.abs(np.array(rows, dtype=float) - np.array(R.rows)).max() <= 4.0 * EPS
 
 

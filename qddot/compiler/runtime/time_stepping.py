@@ -69,7 +69,10 @@ class TimeLoop:
             some = slice(low, high)
             self._some(state[some], held[some], parameters[some], records[some], out[some], times, sizes)
 
-        in_parallel(part, edges)
+        if len(edges) == 2:
+            part(*edges)
+        else:
+            in_parallel(part, edges)
         return out
 
     def _some(

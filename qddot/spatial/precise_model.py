@@ -1,21 +1,18 @@
-"""Numbers of 120 digits that know how well their data are known: for rewriting a model without losing any of it.
+"""A model's numbers with 120 digits: for rewriting a model without losing any of it.
 
 A model's numbers span many orders of magnitude: an inertia of 1e16 kg m² beside one of 0.1, if a mass stands 1e8 m away.
-Moving inertias from link to link subtracts such numbers again, so it is done with 120 digits and rounded once, at the end.
-
-What came out zero up to the rounding of the data is a different question, and `bound` answers it: a number of a file is
-known to one unit in its last place, an entry of a rotation matrix or of an axis to one unit in the last place of 1, and
-every operation adds up what that leaves uncertain, to first order. Zero and ±1 in a rotation are exact.
+A number of a file is known to one unit in its last place, an entry of a rotation matrix or of an axis to one unit in the
+last place of 1. Zero and ±1 in a rotation are exact.
 """
 
 from __future__ import annotations
 
-import math
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 from qddot.scalars import sqrt
 from qddot.spatial import Transform
+from qddot.spatial.precise_number import Precise
 from qddot.spatial.rotation import (
     EYE,
     IDENTITY,
@@ -32,90 +29,7 @@ from qddot.spatial.rotation import (
 )
 
 UNIT = 2.0**-52  # of a number: the distance to the next float
-_EXACT = Context(prec=120, Emin=-99_999, Emax=99_999, traps=[])
 _NOTHING = 1e-80  # of its neighbours: what 120 digits leave where there is zero
-
-
-class Precise:
-    """A scalar of 120 digits, with a bound on what the rounding of the data can have done to it.
-
-    `near` is the same number as a float, for bounds: a Decimal takes long to become one.
-    """
-
-    __slots__ = ("bound", "near", "value")
-    __array_ufunc__ = None
-
-    def __init__(self, value: Decimal, bound: float = 0.0, near: float | None = None) -> None:
-        self.value, self.bound = value, bound
-        self.near = float(value) if near is None else near
-
-    @property
-    def is_rounding(self) -> bool:
-        """Whether it may be zero, for all that is known of the data."""
-        return abs(self.near) <= self.bound
-
-    def __add__(self, x: Any) -> Any:
-        y = _precise(x)
-        near = self.near + y.near
-        cancels = not abs(near) > 0.01 * abs(y.near)
-        return Precise(_EXACT.add(self.value, y.value), self.bound + y.bound, None if cancels else near)
-
-    __radd__ = __add__
-
-    def __sub__(self, x: Any) -> Any:
-        return self + -_precise(x)
-
-    def __rsub__(self, x: Any) -> Any:
-        return _precise(x) + -self
-
-    def __mul__(self, x: Any) -> Any:
-        y = _precise(x)
-        bound = abs(self.near) * y.bound + abs(y.near) * self.bound
-        return Precise(_EXACT.multiply(self.value, y.value), bound, self.near * y.near)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, x: Any) -> Any:
-        y = _precise(x)
-        ratio = _EXACT.divide(self.value, y.value)
-        size = abs(y.near) or math.ulp(0.0)
-        return Precise(ratio, (self.bound + abs(self.near / size) * y.bound) / size, self.near / y.near if y.near else None)
-
-    def __rtruediv__(self, x: Any) -> Any:
-        return _precise(x) / self
-
-    def __neg__(self) -> Any:
-        return Precise(_EXACT.minus(self.value), self.bound, -self.near)
-
-    def __abs__(self) -> Any:
-        return -self if self.near < 0.0 else self
-
-    def sqrt(self) -> Any:
-        root = _EXACT.sqrt(self.value)
-        near = float(root)
-        return Precise(root, 0.5 * self.bound / near if near else math.sqrt(self.bound), near)
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-    def __eq__(self, x: object) -> bool:
-        return isinstance(x, Precise | float | int) and self.value == _precise(x).value
-
-    def __lt__(self, x: Any) -> bool:
-        return self.value < _precise(x).value
-
-    def __gt__(self, x: Any) -> bool:
-        return self.value > _precise(x).value
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<{float(self)!r} ± {self.bound:.1g}>"
-
-
-def _precise(x: Any) -> Precise:
-    """Numbers of formulas, such as 0.5, are exact."""
-    return x if isinstance(x, Precise) else Precise(Decimal(float(x)), 0.0, float(x))
 
 
 # ---- data in, floats out ---------------------------------------------------------------------------------------------
