@@ -21,7 +21,7 @@ _NAN = float("nan")
 
 
 class NotKnownYet(TypeError):  # noqa: N818  what a value is, while a function is traced
-    """A number was asked for that stands for many."""
+    """A traced value, which stands for many numbers, was used as one number."""
 
 
 def _refuse(what: str, instead: str) -> Any:

@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
-    """The program of a function by the formulation asked for, or by that of the least `Program.cost`; sums of angles where
+    """The program of a function by the requested formulation, or by the one of least `Program.cost`; sums of angles where
     they make it shorter.
 
     `auto` tries those of the function's formulations that win on some robot; `qddot compare` shows them all.

@@ -102,7 +102,7 @@ class Pull:
     """Jᵀ at the configurations of one call, and the slopes that its external forces have there."""
 
     def __init__(self, engine: Engine, q: Any, df_ext_dq: Any, df_ext_dv: Any) -> None:
-        self.engine, self.q = engine, np.array(q)  # a copy: it is read again when df_ext is asked for
+        self.engine, self.q = engine, np.array(q)  # a copy: it is read again when df_ext is computed
         self.slopes = [("df_ext_dq", self._checked("df_ext_dq", df_ext_dq))]
         self.slopes += [("df_ext_dv", self._checked("df_ext_dv", df_ext_dv))]
 

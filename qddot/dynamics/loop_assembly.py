@@ -190,7 +190,7 @@ class Assembly:
         return q, off
 
     def see(self, q: ArrayLike) -> None:
-        """Remembers a few configurations that are asked for, until closed ones are known."""
+        """Remembers a few configurations of callers, until closed ones are known."""
         if "_tried" not in self.__dict__:
             array = self.engine.checks.q(q).reshape(-1, self.model.nq)[:8]
             self._seen = [*self._seen[-7:], array[np.isfinite(array).all(axis=-1)].astype(float)]

@@ -209,12 +209,12 @@ class _Reader(Values):
     def _own(self, x: Any, at: str) -> Own:
         row = self.table(x, at, ("kind", "function", "freedoms", "code"))
         name = self.text(row["function"], f"{at}.function")
-        freedoms = self.index(row["freedoms"], f"{at}.freedoms", 1, 6)
+        count = self.index(row["freedoms"], f"{at}.freedoms", 1, 6)
         code = self.text(row["code"], f"{at}.code")
         if name not in self.own_joints:
             fix = f"functions are not stored: read it with own_joints={{{name!r}: function}}"
             self.fail(f"{at}.function", f"the joint needs the function {name!r}", fix)
-        joint = Own(self.own_joints[name], freedoms, name)
+        joint = Own(self.own_joints[name], count, name)
         check_defects(joint, f"{at}.function", self.file)
         if joint.describe()["code"] != code:
             problem = f"function {name!r} is not the one that the file was saved with"

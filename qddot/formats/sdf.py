@@ -1,4 +1,4 @@
-"""SDF into Builder calls: one <model> of links and joints, of which those that close loops are told apart.
+"""SDF into Builder calls: one <model> of links and joints, some of which close loops.
 
 The model stands right below <sdf>, or is the only one of a <world>, whose gravity it then has.
 

@@ -1,7 +1,7 @@
 """A SCARA arm: two upright hinges, a quill that moves down, and a tool that turns on it.
 
 The arm lengths, 0.425 m and 0.375 m, are those of the Adept One (Adept Technology, data sheet). No published set of
-its masses and inertias was at hand: those here are round numbers of our own that suit its size. Bars are taken as
+its masses and inertias was available: those here are round numbers of our own that suit its size. Bars are taken as
 uniform; the tool is a cylinder of 5 cm radius. Positive travel of joint 3 is downward.
 """
 

@@ -8,7 +8,7 @@ A. K. Bejczy, "Robot arm dynamics and control", JPL TM 33-669 (1974).
 Two things about these tables need saying. The centres of mass are in centimetres; a copy that is much used took those
 of links 2 to 6 for tenths of metres, ten times too far out. And the moments are about the origins of the link frames,
 as Paul's pseudo-inertia matrices need them: only so does every link come out as a possible body. They are moved to
-the centres of mass here. The table of Saha's own paper was not at hand.
+the centres of mass here. The table of Saha's own paper was not available.
 """
 
 from __future__ import annotations

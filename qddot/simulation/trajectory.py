@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class _Derived(NamedTuple):
-    """A channel that is computed of the states when it is asked for."""
+    """A channel that is computed of the states at its first use."""
 
     compute: Callable[[Trajectory], Array]
     columns: tuple[Column, ...]
@@ -214,7 +214,7 @@ class Trajectory:
     # ---- other views of it
 
     def to_numpy(self, *names: str) -> dict[str, Array]:
-        """The arrays by name: those asked for, or all that is stored."""
+        """The arrays by name: the chosen ones, or all that is stored."""
         return {name: self[name] for name in names or (*self._own, *self.channels)}
 
     def to_xarray(self, *names: str) -> Any:

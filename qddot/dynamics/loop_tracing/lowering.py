@@ -19,7 +19,7 @@ from qddot.errors import NotRollableError
 from qddot.mechanism.array_shape import Axes, part
 from qddot.mechanism.model import Model
 
-_FREE = frozenset({"const", "input", "column", "unit"})  # at hand everywhere
+_FREE = frozenset({"const", "input", "column", "unit"})  # available everywhere
 # areas of memory; all rows have the last in common
 _FOR_GOOD, _OUTWARD, _INWARD, _COMMON = range(4)
 
