@@ -17,7 +17,7 @@ import numpy as np
 import qddot
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import QddotError
-from qddot.mechanism.link_classes import FIELDS, mapped, rebuilt, row_of
+from qddot.mechanism.link_classes import FIELDS, map_numbers, rebuild, row_of
 
 DIGITS = 60
 STATES = 9
@@ -73,7 +73,7 @@ def in_scalars(model, number):
     def one(x):
         return x if x in (0.0, 1.0, -1.0) else number(x)
 
-    rows = [mapped(row_of(model, i), one, rebuilt) for i in range(len(model.parent))]
+    rows = [map_numbers(row_of(model, i), one, rebuild) for i in range(len(model.parent))]
     tables = {name: tuple(row[k] for row in rows) for k, name in enumerate(FIELDS)}
     return dataclasses.replace(model, **tables, gravity=tuple(one(x) for x in model.gravity))
 

@@ -1,4 +1,7 @@
-"""Kernels compiled by the tests are kept in a folder with a key of their own, shared by the workers of one machine."""
+"""Markers, profiles and a kernel cache for the tests.
+
+Kernels compiled by the tests are kept in a folder with a key of their own, shared by the workers of one machine.
+"""
 
 import os
 import shutil
@@ -6,7 +9,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from targets import WAYS, restricted
+
+from tests.support import markers, peers, profiles
+from tests.support.targets import WAYS, restricted
+
+peers.hide()
 
 USER = os.getuid() if hasattr(os, "getuid") else "user"  # Windows has a folder for temporary files for each user
 _FOLDER = Path(tempfile.gettempdir()) / f"qddot-test-cache-{USER}"
@@ -14,6 +21,16 @@ os.environ.setdefault("QDDOT_CACHE_DIR", str(_FOLDER))
 os.environ.setdefault("QDDOT_CACHE_KEY", f"{_FOLDER}.key")
 
 _LANES = os.environ.get("QDDOT_TEST_LANES")
+
+
+def pytest_configure(config):
+    profiles.load("dev" if config.option.markexpr == "quick" else "ci")
+
+
+def pytest_itemcollected(item):
+    own = {mark.name for mark in item.iter_markers()}
+    for name in markers.of(item.path, item.originalname, item.fixturenames, own):
+        item.add_marker(name)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,8 +15,8 @@ called, not that its result is checked. So each function of a row needs a fault 
 After a change of docs/papers.md, of a function or of a test: run the rows concerned (`--rows`, any part of the paper's
 name or of the equation), and for each survivor strengthen the test, name a better one, or put the equation's number on the
 lines that have it. A fault that cannot change a result goes to `faults.EQUIVALENT` with the reason. In the end run all
-rows with `--write`, which puts the table into docs/mutants.md; tests/test_mutants.py fails when that page has other rows
-than docs/papers.md.
+rows with `--write`, which puts the table into docs/mutants.md; tests/house/test_mutants.py fails when that page has other
+rows than docs/papers.md.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.faults import Fault, faults
+from tests.support.faults import Fault, faults
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 CPU_SECONDS = 120  # of one child process: a fault may make a loop endless; all tests of a row take 30 at most
 
 Job = tuple[Fault | None, tuple[str, ...]]
@@ -132,6 +132,7 @@ def run(wanted: str, most: int, jobs: int) -> list[Result]:
     ]
     tests = {row: tuple(papers.names(row.test)) for _, row in rows}
     for file in sorted({t.partition("::")[0] for row in tests.values() for t in row}):
+        sys.path.insert(0, str(Path(file).resolve().parent))
         importlib.import_module(Path(file).stem)  # once, before the children are made
     alone = outcomes([(None, (t,)) for t in dict.fromkeys(itertools.chain(*tests.values()))], jobs)
     cost = {t: seconds for (_, (t,)), (_, seconds) in alone.items()}
@@ -150,15 +151,13 @@ def run(wanted: str, most: int, jobs: int) -> list[Result]:
 
 def _prepared() -> Any:
     """Tests that draw their cases draw the same ones every time, and do not search for simpler ones when they fail."""
-    import hypothesis
+    from tests.support import papers, profiles
 
     os.environ["QDDOT_CACHE_DIR"] = ""  # kernels that were compiled without the fault must not be found
-    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    hypothesis.settings.register_profile("mutants", phases=phases, database=None, derandomize=True, deadline=None)
-    hypothesis.settings.load_profile("mutants")
+    os.environ["QDDOT_TEST_PROFILE"] = "mutants"
+    profiles.load()
     os.chdir(ROOT)
-    sys.path.insert(0, "tests")
-    return importlib.import_module("test_papers")
+    return papers
 
 
 def _result(paper: str, row: Any, found: list[tuple[Fault, int]], papers: Any) -> Result:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms import constrained_dynamics, dual_derivatives, loop_constraints
 from qddot.algorithms.derivatives import inverse_dynamics_derivatives
-from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
+from qddot.algorithms.sparse_factors import dof_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, split, stack
 from qddot.spatial.joint_blocks import Matrix, Vector
@@ -44,7 +44,7 @@ def forward_dynamics_derivatives(
     solved = split(constrained_dynamics.direct(model, q, v, tau, f_ext, rows=rows))
     a, lam, judged = Vector(solved[:n]), Vector(solved[n + r] for r in rows), solved[n + count :]
     by_q, by_v, M = (rows_of(x) for x in _apart(inverse_dynamics_derivatives(model, q, v, stack(a), f_ext)))
-    factors, all_A = inverse_factors(M, freedoms_above(model), model.floors), loop_constraints.jacobian_rows(model, q)
+    factors, all_A = inverse_factors(M, dof_above(model), model.floors), loop_constraints.jacobian_rows(model, q)
     A = Matrix(Vector(all_A[r]) for r in rows)
     Y = Matrix(Vector(inverse_times(*factors, row)) for row in A)
     W = Matrix(Vector(row.dot(y) for y in Y) for row in A).inverse()

@@ -40,7 +40,7 @@ def direct(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None, gains: Any
 
     The pivots of M are positive, those of the multipliers the negative ones of W, so no pivoting is needed.
     """
-    above = sparse_factors.freedoms_above(model)
+    above = sparse_factors.dof_above(model)
     L, reciprocal = sparse_factors.factors(sparse_factors.rows_of(mass_matrix(model, q)), above, model.floors)
     at_rest = np.zeros(model.nv)
     force = tau + passive_forces(model, q, v) - newton_euler_classical.rigid_body_forces(model, q, v, at_rest, f_ext)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.constrained_dynamics import all_multipliers, closure, dependence
-from qddot.algorithms.hybrid import Chosen, at, columns, hybrid_dynamics, kinds_of_freedoms, merged, yielding
+from qddot.algorithms.hybrid import Chosen, at, columns, hybrid_dynamics, kinds_of_dof, merged, yielding
 from qddot.algorithms.sparse_factors import rows_of
 from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
@@ -66,7 +66,7 @@ def _reduced(model: Model, q: Any, prescribed: Chosen) -> Reduced:
     if model.is_coupled:
         return _reduced_by_blocks(model, q, prescribed)
     T, S = model.transforms(q), model.axes(q)
-    u, w = kinds_of_freedoms(model, prescribed)
+    u, w = kinds_of_dof(model, prescribed)
     S_u, S_v = ([columns(s, k) for s, k in zip(S, part, strict=True)] for part in (u, w))
     I_A, U, Psi, Pi = model.per_link("I_A", "U", "Psi", "Pi")
     for i in range(len(Pi)):

@@ -43,7 +43,7 @@ from qddot.algorithms.composite_body import composite_inertias, mass_matrix
 from qddot.algorithms.hybrid import Chosen, only, yielding
 from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import joint_derivatives, passive_forces
-from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_of, inverse_times, rows_of
+from qddot.algorithms.sparse_factors import dof_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, mark, split, stack
@@ -227,7 +227,7 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: 
     ID is taken at the accelerations that tau gives.
     """
     n, at_rest = model.nv, np.zeros(model.nv)
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors)
     force = tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext)
     outward = _outward(model, q, v, stack(inverse_times(*factors, split(force))), f_ext)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))

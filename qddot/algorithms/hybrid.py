@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from qddot.algorithms import newton_euler_classical
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_forces
-from qddot.algorithms.sparse_factors import factors, freedoms_above, rows_of
+from qddot.algorithms.sparse_factors import dof_above, factors, rows_of
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, split, stack
 from qddot.spatial import (
@@ -91,7 +91,7 @@ def _recursion(
     base: Motion,
 ) -> NDArray[Any]:
     """The backward and the second forward loop of Table 4. `known` are a, tau and the passive forces."""
-    (T, S), (u, w) = joints, kinds_of_freedoms(model, prescribed)
+    (T, S), (u, w) = joints, kinds_of_dof(model, prescribed)
     given, tau, left = (model.velocities(x) for x in known)
     Vdot, I_A, U, Psi, Pi = model.per_link("Vdot", "I_A", "U", "Psi", "Pi")
     qdd, force = model.joint_vector("a"), model.joint_vector("tau")
@@ -159,7 +159,7 @@ def _partitioned(
 def yielding(model: Model, prescribed: Chosen) -> tuple[list[int], list[list[int]]]:
     """The degrees of freedom with given force, and for each the others of them that carry it, counted among themselves."""
     free = [k for k in range(model.nv) if k not in set(prescribed)]
-    place, above = {k: r for r, k in enumerate(free)}, freedoms_above(model)
+    place, above = {k: r for r, k in enumerate(free)}, dof_above(model)
     return free, [[place[i] for i in above[k] if i in place] for k in free]
 
 
@@ -168,7 +168,7 @@ def only(a: Any, prescribed: Chosen) -> NDArray[Any]:
     return stack([x if k in set(prescribed) else 0.0 for k, x in enumerate(split(a))])
 
 
-def kinds_of_freedoms(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list[int]]]:
+def kinds_of_dof(model: Model, prescribed: Chosen) -> tuple[list[list[int]], list[list[int]]]:
     """Of each joint, the degrees of freedom with given acceleration and those with given force."""
     chosen = set(prescribed)
     own = [range(slot.v.start, slot.v.stop) for slot in model.slots]

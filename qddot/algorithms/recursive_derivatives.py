@@ -31,7 +31,7 @@ from qddot.algorithms.hybrid import (
     at,
     columns,
     hybrid_dynamics,
-    kinds_of_freedoms,
+    kinds_of_dof,
     merged,
     only,
     two_rows,
@@ -114,7 +114,7 @@ def hybrid_dynamics_derivative(
 
     Single degrees of freedom of a joint are prescribed as in `hybrid`: S_u joins η, S_v yields.
     """
-    u, w = kinds_of_freedoms(model, prescribed)
+    u, w = kinds_of_dof(model, prescribed)
     change = _of_what_is_given(change, u, w)
     if model.is_coupled:
         return _through_the_blocks(model, q, v, a, tau, change, f_ext, prescribed)

@@ -26,7 +26,7 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.kinematics import link_velocities
 from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import passive_forces
-from qddot.algorithms.sparse_factors import freedoms_above, inverse_factors, inverse_times, rows_of
+from qddot.algorithms.sparse_factors import dof_above, inverse_factors, inverse_times, rows_of
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
@@ -63,7 +63,7 @@ def forward_dynamics_inertia_derivatives(
     model: Model, q: Any, v: Any, tau: Any, units: Sequence[Inertia], f_ext: Any = None
 ) -> NDArray[Any]:
     """∂a/∂π = -M⁻¹ Y(q, v, a) at the accelerations that tau gives: inverse dynamics is linear in π, and M a = tau - …"""
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
+    factors = inverse_factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors)
     a = stack(inverse_times(*factors, split(_left_for_accelerations(model, q, v, tau, f_ext))))
     Y = torque_regressor(model, q, v, a, units)
     columns = [stack(inverse_times(*factors, split(Y[..., :, c]))) for c in range(Y.shape[-1])]

@@ -32,7 +32,7 @@ from qddot.spatial.joint_blocks import Matrix, Vector
 Sparse = list[dict[int, Scalar]]
 
 
-def freedoms_above(model: Model) -> list[list[int]]:
+def dof_above(model: Model) -> list[list[int]]:
     """For each DoF those that carry it, nearest first. Mimic joints couple branches: then all that come before."""
     if model.is_coupled:
         return [list(range(k - 1, -1, -1)) for k in range(model.nv)]
@@ -73,7 +73,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
 
 def solve(model: Model, M: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """M⁻¹ b by the factors of M."""
-    above = freedoms_above(model)
+    above = dof_above(model)
     L, reciprocal = factors(rows_of(M), above, model.floors)
     x = split(b)
     for k in reversed(range(model.nv)):
@@ -90,7 +90,7 @@ def where_regular(model: Model, q: Any, a: NDArray[Any]) -> NDArray[Any]:
     """Accelerations by a formulation that never meets a pivot of M: NaN where one is rounding."""
     if not model.is_guarded:
         return a
-    _, reciprocal = factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors)
+    _, reciprocal = factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors)
     sound = less(0.0, sum(reciprocal[1:], reciprocal[0]))
     return stack([where(sound, x, math.nan) for x in split(a)])
 
@@ -108,7 +108,7 @@ def rows_of(M: NDArray[Any]) -> Matrix:
 
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:
     """M⁻¹ = L⁻¹ D⁻¹ L⁻ᵀ: degrees of freedom a and b meet in the degrees of freedom that carry both."""
-    return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), freedoms_above(model), model.floors))
+    return inverse_of(*inverse_factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors))
 
 
 def inverse_factors(

@@ -55,7 +55,7 @@ class Row:
 
     name: str
     title: str
-    freedoms: int
+    dof: int
     simulated_seconds: float
     steps: int
     verdict: str
@@ -165,7 +165,7 @@ def compute(scene: Scene) -> tuple[Trajectory, Row]:
     row = Row(
         name=scene.name,
         title=scene.title,
-        freedoms=robot.mobility,
+        dof=robot.mobility,
         simulated_seconds=rollout.dt * scene.steps,
         steps=scene.steps,
         verdict=scene.verdict(trajectory),
@@ -239,10 +239,10 @@ def _report(rows: Sequence[Row], results: dict[str, list[Identity]], saved: list
 def _speeds(rows: Sequence[Row]) -> Iterator[str]:
     threads = get_num_threads()
     batch = f"batch of {BATCH}, {threads} thread{'s' * (threads > 1)}"
-    yield f"  {'':<10} {'freedoms':>8} {'steps':>7} {'ready in':>9} {'steps/s alone':>15} {batch:>26} {'times eager':>12}"
+    yield f"  {'':<10} {'DoF':>8} {'steps':>7} {'ready in':>9} {'steps/s alone':>15} {batch:>26} {'times eager':>12}"
     for r in rows:
         fast = f"{r.steps_a_second:>15,.0f} {r.batch_steps_a_second:>26,.0f} {r.times_eager:>11,.0f}×"
-        yield f"  {r.name:<10} {r.freedoms:>8} {r.steps:>7} {r.ready_seconds:>7.1f} s {fast}"
+        yield f"  {r.name:<10} {r.dof:>8} {r.steps:>7} {r.ready_seconds:>7.1f} s {fast}"
 
 
 def _save(trajectory: Trajectory, folder: Path) -> list[Path]:

@@ -93,7 +93,7 @@ class Constrained(ConstrainedForward):
             return np.asarray(lacking <= _UNBALANCED * size)
         passive, direction = np.flatnonzero(~actuated), left / lacking  # after (66): too few drives
         moves = ", ".join(
-            f"{self._freedom(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
+            f"{self._dof_name(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
         )
         raise InputError(
             f"this motion of robot {self.model.name!r} is not possible with the joints that are actuated: the passive "
@@ -101,7 +101,7 @@ class Constrained(ConstrainedForward):
             f"{np.linalg.norm(left):.3g} is missing; {advice}"
         )
 
-    def _freedom(self, k: Any) -> str:
+    def _dof_name(self, k: Any) -> str:
         for i, _ in self.model.outward():
             slot = self.model.slots[i].v
             if self.model.mimic[i] is None and slot.start <= k < slot.stop:

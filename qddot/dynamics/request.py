@@ -92,7 +92,7 @@ def static_arguments(
         raise no_constraints(model)
     resolved: dict[str, Callable[[], Any]] = {
         "frame": lambda: model.frame(given["frame"]).name,
-        "prescribed": lambda: model.freedoms(given["prescribed"]),
+        "prescribed": lambda: model.dof_indices(given["prescribed"]),
         "by": lambda: derivative_variable.resolve(model, given["by"]),
         "rows": lambda: rows,
     }

@@ -58,11 +58,11 @@ def joints_of(model: Model, motions: Motions) -> tuple[str, ...]:
 
 def said(model: Model, motions: Motions) -> str:
     """The motions in words: `joint 'spin'`, or `the motion 'j1' - 0.5 'j2'`."""
-    names = [name for i, _ in model.outward() if model.mimic[i] is None for name in _freedoms(model, i)]
+    names = [name for i, _ in model.outward() if model.mimic[i] is None for name in _dof_names(model, i)]
     return " and ".join(_motion(names, motion) for motion in motions.values())
 
 
-def _freedoms(model: Model, i: int) -> list[str]:
+def _dof_names(model: Model, i: int) -> list[str]:
     joint, n = model.joint_names[i], model.joint[i].nv
     return [f"{joint!r}"] if n == 1 else [f"{joint!r}[{k}]" for k in range(n)]
 
@@ -116,7 +116,7 @@ def _nearest(M: Array) -> dict[int, Array]:
 def overflow(model: Model, M: Array) -> NumericalOverflowError:
     """A mass matrix that is no matrix of numbers."""
     k = int(np.argmax(~np.isfinite(M).all(axis=-1)))
-    names = [name for i, _ in model.outward() if model.mimic[i] is None for name in _freedoms(model, i)]
+    names = [name for i, _ in model.outward() if model.mimic[i] is None for name in _dof_names(model, i)]
     return NumericalOverflowError(
         f"the mass matrix of robot {model.name!r} overflows: its entry for joint {names[k]} is beyond the range of "
         f"floating-point numbers (1.8e308); check masses and lengths, or give them in other units"

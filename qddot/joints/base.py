@@ -239,7 +239,8 @@ class VaryingAxes(Joint):
         return self.S_dot(q, [1.0 if j == k else 0.0 for j in range(self.nv)])
 
     def bias_slope(self, q: Sequence[Scalar], v: Sequence[Scalar], k: int) -> Motion:
-        moving = self.bias([Dual(x, 1.0 if j == k else 0.0) for j, x in enumerate(q)], v)
+        steady = [Dual(x) for x in v]  # v may be dual by itself: its slope is not to be taken for that along q^k
+        moving = self.bias([Dual(x, 1.0 if j == k else 0.0) for j, x in enumerate(q)], steady)
         return Motion(slope_of(moving.w), slope_of(moving.v))
 
 

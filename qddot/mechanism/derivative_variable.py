@@ -37,7 +37,7 @@ def resolve(model: Model, by: Any) -> By:
         what = rest_of.get(kind, "a degree of freedom" if kind in _FREEDOM else "a link and numbers")
         raise InputError(f"by={by!r} must be {kind!r} and {what}")
     if kind in _FREEDOM:
-        chosen = model.freedoms([rest[0]])
+        chosen = model.dof_indices([rest[0]])
         if len(chosen) != 1:
             raise InputError(f"by={by!r} names {len(chosen)} degrees of freedom; take one of them, as ({rest[0]!r}, k)")
         return kind, chosen[0]

@@ -37,34 +37,34 @@ class Coordinates:
     """q, joint by joint."""
 
     def __init__(self, slots: Sequence[Slot], q: Any) -> None:
-        self._slots, self._q = slots, split(q)
+        self.slots, self._q = slots, split(q)
 
     def __getitem__(self, i: int) -> Vector:
-        return self._slots[i].read_q(self._q)
+        return self.slots[i].read_q(self._q)
 
 
 class Velocities:
     """A velocity or acceleration, joint by joint."""
 
     def __init__(self, slots: Sequence[Slot], v: Any) -> None:
-        self._slots, self._v = slots, split(v)
+        self.slots, self._v = slots, split(v)
 
     def __getitem__(self, i: int) -> Vector:
-        return self._slots[i].read_v(self._v)
+        return self.slots[i].read_v(self._v)
 
 
 class JointVector:
     """A vector over the degrees of freedom, written joint by joint: what shares a coordinate is added."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
-        self._slots, self._symbol = slots, symbol
+        self.slots, self.symbol = slots, symbol
         self._values: list[Scalar] = [0.0] * nv
 
     def __setitem__(self, i: int, value: Vector) -> None:
-        slot = self._slots[i]
+        slot = self.slots[i]
         for k, x in zip(range(slot.v.start, slot.v.stop), value, strict=True):
             self._values[k] = _plus(self._values[k], x if slot.factor is None else slot.factor * x)
-        mark(value, self._symbol, i)
+        mark(value, self.symbol, i)
 
     def stack(self) -> NDArray[Any]:
         return stack(self._values)
@@ -78,7 +78,7 @@ class JointMatrix:
     """
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str, a_link: int | None = None) -> None:
-        self._slots, self._nv, self._symbol, self._a_link = slots, nv, symbol, a_link
+        self.slots, self.nv, self.symbol, self.columns_per_link = slots, nv, symbol, a_link
         self._values: dict[tuple[int, int], Scalar] = {}
 
     def __setitem__(self, ij: tuple[int, int], block: Matrix) -> None:
@@ -95,18 +95,20 @@ class JointMatrix:
         return JointLine(self, i, k, True)
 
     def _add(self, j: int, i: int, k: int, values: Vector, turned: bool) -> None:
-        a, b = self._slots[j], self._slots[i]
-        c, of_link = (b.v.start + k, b.factor) if self._a_link is None else (self._a_link * (i - 1) + k, None)
+        a, b = self.slots[j], self.slots[i]
+        c, of_link = (
+            (b.v.start + k, b.factor) if self.columns_per_link is None else (self.columns_per_link * (i - 1) + k, None)
+        )
         factor = (1.0 if a.factor is None else a.factor) * (1.0 if of_link is None else of_link)
         plain = a.factor is None and of_link is None
         for r, x in enumerate(values, a.v.start):
             place = (c, r) if turned else (r, c)
             self._values[place] = _plus(self._values.get(place, 0.0), x if plain else factor * x)
-        mark(values, self._symbol, j)
+        mark(values, self.symbol, j)
 
     def stack(self) -> NDArray[Any]:
-        n = self._nv
-        columns = n if self._a_link is None else self._a_link * (len(self._slots) - 1)
+        n = self.nv
+        columns = n if self.columns_per_link is None else self.columns_per_link * (len(self.slots) - 1)
         return stack([self._values.get((r, c), 0.0) for r in range(n) for c in range(columns)], (n, columns))
 
 
@@ -124,15 +126,15 @@ class JointColumns:
     """Six rows by the degrees of freedom: Jacobians and momentum matrices, written joint by joint."""
 
     def __init__(self, slots: Sequence[Slot], nv: int, symbol: str) -> None:
-        self._slots, self._symbol = slots, symbol
+        self.slots, self.symbol = slots, symbol
         self._columns: list[tuple[Scalar, ...]] = [(0.0,) * 6] * nv
 
     def __setitem__(self, i: int, columns: Motions | Sequence[Any]) -> None:
-        slot = self._slots[i]
+        slot = self.slots[i]
         for k, column in enumerate(columns, slot.v.start):
             own = column if slot.factor is None else slot.factor * column
             self._columns[k] = tuple(_plus(x, y) for x, y in zip(self._columns[k], own.components, strict=True))
-        mark(tuple(columns), self._symbol, i)
+        mark(tuple(columns), self.symbol, i)
 
     def stack(self) -> NDArray[Any]:
         n = len(self._columns)
@@ -144,11 +146,11 @@ class PerLink(list[Any]):
 
     def __init__(self, count: int, symbol: str) -> None:
         super().__init__([None] * count)
-        self._symbol = symbol
+        self.symbol = symbol
 
     def __setitem__(self, i: Any, value: Any) -> None:
         super().__setitem__(i, value)
-        mark(value, self._symbol, i)
+        mark(value, self.symbol, i)
 
 
 class Total:

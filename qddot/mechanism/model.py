@@ -339,19 +339,19 @@ class Model:
     def _joints(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.joint_names) if i > 0}
 
-    def freedoms(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
+    def dof_indices(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
         """The places in v of joints by name, of one of their degrees of freedom as (joint, k), and of indices into v."""
         found: set[int] = set()
         for x in (chosen,) if isinstance(chosen, str) else chosen:
             name, k = (x, None) if isinstance(x, str) else x if isinstance(x, tuple) else (None, x)
-            places = range(self.nv) if name is None else self._own_freedoms(name)
+            places = range(self.nv) if name is None else self._own_dof(name)
             if k is not None and not (isinstance(k, int | np.integer) and 0 <= k < len(places)):
                 owner = f"robot {self.name!r}" if name is None else f"joint {name!r}"
                 raise InputError(f"{owner} has no degree of freedom {k!r}: it has {len(places)}, counted from 0")
             found.update(places if k is None else [places[k]])
         return tuple(sorted(found))
 
-    def _own_freedoms(self, joint: str) -> range:
+    def _own_dof(self, joint: str) -> range:
         i = self.joint_index(joint)
         mimic, slot = self.mimic[i], self.slots[i]
         if mimic is not None:

@@ -112,7 +112,7 @@ class ConstraintMethods(RobotBase):
         Where there are more drives than needed, `choice` is the least "torque", each joint weighted by `weights`, or the
         least "constraint_force".
         """
-        driven = self._actuated if actuated is None else self.model.freedoms(actuated)
+        driven = self._actuated if actuated is None else self.model.dof_indices(actuated)
         mask = np.isin(np.arange(self.nv), driven)
         return solver_of(self.engine).inverse(q, v, a, f_ext, Drives(mask, tau_passive, choice, weights))
 
@@ -132,7 +132,7 @@ class ConstraintMethods(RobotBase):
         `method` "dense" solves with the blocks of the mass matrix and takes any prescribed joints; "multipliers" is one
         kernel of Kim's recursions (70)-(80), for prescribed joints that leave the constraints' rows independent.
         """
-        chosen, method = self.model.freedoms(prescribed), options.pop("method", "dense")
+        chosen, method = self.model.dof_indices(prescribed), options.pop("method", "dense")
         if extra := set(options) - {"choice", "weights"}:
             raise TypeError(f"constrained_hybrid_dynamics() got an unexpected keyword argument {extra.pop()!r}")
         solver = solver_of(self.engine)
@@ -151,4 +151,4 @@ class ConstraintMethods(RobotBase):
     @cached_property
     def _actuated(self) -> tuple[int, ...]:
         links = [i for i, _ in self.model.outward() if self.model.actuated[i] and self.model.mimic[i] is None]
-        return self.model.freedoms(self.model.joint_names[i] for i in links)
+        return self.model.dof_indices(self.model.joint_names[i] for i in links)

@@ -243,7 +243,7 @@ class DerivativeMethods(RobotBase):
 
     def _yielding_has_mass(self, prescribed: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
         """The prescribed degrees of freedom, if the others have mass to be moved."""
-        chosen = self.model.freedoms(prescribed)
+        chosen = self.model.dof_indices(prescribed)
         self.engine.solvability.require_mass(chosen)
         return chosen
 

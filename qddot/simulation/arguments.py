@@ -168,7 +168,7 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape
         raise InputError("prescribed= takes joints and their motion, such as {'joint1': lambda t: 0.5 * sin(t)}")
     out = {}
     for name, law in prescribed.items():
-        places = model.freedoms([name])
+        places = model.dof_indices([name])
         if len(places) != 1 or model.joint[model.joint_index(name)].nq != 1:
             raise InputError(
                 f"joint {name!r} has {len(places)} degrees of freedom; a motion q(t) can be prescribed to joints of one"

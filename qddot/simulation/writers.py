@@ -168,13 +168,13 @@ def _messages(trajectory: Trajectory, names: Sequence[str]) -> Iterator[tuple[st
     turns, places = quaternions_of(poses[..., :3, :3]), poses[..., :3, 3]
     further = {n: trajectory[n].reshape(len(trajectory), -1).tolist() for n in _further(names)}
     labels = {n: [c.name or "value" for c in trajectory.columns(n)] for n in further}
-    freedoms = [c.name for c in trajectory.columns("v")]
+    names = [c.name for c in trajectory.columns("v")]
     coordinates = [c.name for c in trajectory.columns("q")]
     effort = np.zeros((len(trajectory), 0)) if trajectory.tau is None else trajectory.tau
     for k, t in enumerate(trajectory.t.tolist()):
         stamp = round(t * 1e9)
         state = {"position": trajectory.q[k].tolist(), "velocity": trajectory.v[k].tolist(), "effort": effort[k].tolist()}
-        yield "/joint_states", stamp, {"name": freedoms, "coordinate": coordinates, **state}
+        yield "/joint_states", stamp, {"name": names, "coordinate": coordinates, **state}
         links = zip(trajectory.robot.engine.model.link_names[1:], places[k].tolist(), turns[k].tolist(), strict=True)
         yield "/tf", stamp, {"transforms": [_pose(stamp, *link) for link in links]}
         for name, rows in further.items():

@@ -263,7 +263,7 @@ class Viewer:
     # ---- what is shown
 
     def _add_layers(self) -> None:
-        gui, x = self.server.gui, self._played
+        gui, x = self.server.gui, self.trajectory
         available = {"torques": True, "external forces": x is not None and "f_ext" in x.channels}
         for name in LAYERS:
             if available.get(name, True):

@@ -69,7 +69,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
         basis = constraints(model, fixed, links, q)
     except np.linalg.LinAlgError:  # the axes of a joint are dependent to the last bit
         return np.full(model.nv, np.nan)
-    a = accelerations(_places(model), fixed.inertia, links, basis, -element.e, base)[fixed.freedoms]
+    a = accelerations(_places(model), fixed.inertia, links, basis, -element.e, base)[fixed.dof]
     return where_regular(model, q, a)
 
 
@@ -192,7 +192,7 @@ def constraints(model: Model, fixed: Fixed, links: divide_and_conquer.Links, q: 
     """T_i with the columns of rotors, h⁺ᵀ, and what stands for each on the diagonal: nothing, or 1/R."""
     q, h = np.asarray(q), links.h
     moves = np.zeros((len(h), h.shape[-1]), bool)
-    moves[fixed.freedoms] = True
+    moves[fixed.dof] = True
     h_plus = solved(transposed(h) @ h + _diagonal(~moves), transposed(h))
     T, Y, is_borne = np.zeros((len(h), 6, 6), h.dtype), np.zeros((len(h), 6), h.dtype), np.zeros((len(h), 6), bool)
     for i, joint, _ in fixed.groups:

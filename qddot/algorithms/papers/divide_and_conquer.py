@@ -84,7 +84,7 @@ def forward_dynamics(model: Model, q: Any, v: Any, tau: Any, f_ext: Any = None) 
     links, element = prepared(model, fixed, q, v, tau, f_ext)
     base = np.array(model.base_acceleration.components)
     try:
-        a = accelerations(fixed.plan, links, element, base, fixed.loose)[fixed.freedoms]
+        a = accelerations(fixed.plan, links, element, base, fixed.loose)[fixed.dof]
     except np.linalg.LinAlgError:
         return np.full(model.nv, np.nan)
     return where_regular(model, q, a)
@@ -111,7 +111,7 @@ class Fixed(NamedTuple):
     rotors: Array
     loose: Array
     columns: Array  # where a joint's degrees of freedom stand in v; of those that it has not, anywhere
-    freedoms: tuple[Array, ...]  # and the other way round
+    dof: tuple[Array, ...]  # and the other way round
     starts: Array  # in q
     is_passive: bool  # whether joints exert forces by themselves
 
@@ -183,7 +183,7 @@ def prepared(model: Model, fixed: Fixed, q: Any, v: Any, tau: Any, f_ext: Any) -
             fill(h, i, k, s)
         fill(rate[:, :, None], i, 0, joint.bias(own, rates))
     qd, pushes = np.zeros((n, width), kind), np.zeros((n, width), kind)
-    qd[fixed.freedoms], pushes[fixed.freedoms] = v, tau
+    qd[fixed.dof], pushes[fixed.dof] = v, tau
     step = times(h, qd)
     V = velocities(fixed.plan, X, step)
     moving, momentum = motion(list(V.T)), force(list(times(fixed.inertia, V).T))

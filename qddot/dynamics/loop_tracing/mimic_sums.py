@@ -75,10 +75,10 @@ def parts(x: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def numbers_of(result: NDArray[Any], has_freedoms: bool) -> NDArray[Any]:
+def numbers_of(result: NDArray[Any], has_dof: bool) -> NDArray[Any]:
     """A result's numbers, if they are parts where they have to be added up, and no parts where not."""
     for x in result.reshape(-1):
-        if has_freedoms:
+        if has_dof:
             _part(x)
         elif isinstance(x, Part):
             x._refused()

@@ -37,7 +37,7 @@ class Quantity(PerLink):
                 recorder.begins_with.setdefault(self._index, []).append(is_nothing(value))
             return
         if i not in (PARENT, recorder.link):
-            raise NotRollableError(f"it sets {self._symbol!r} of a link that is neither the loop's nor its parent")
+            raise NotRollableError(f"it sets {self.symbol!r} of a link that is neither the loop's nor its parent")
         where = "own" if i == recorder.link else "parent"
         self._outside.discard(i)
         if where == "parent":
@@ -50,16 +50,16 @@ class Quantity(PerLink):
             if where == "parent" or own_is_kept:
                 recorder.loops[-1].stores.setdefault(recorder.key, {})[where, self._index] = nodes
         self._current[where] = (recorder.visit, value)
-        mark(value, self._symbol, recorder.link)
+        mark(value, self.symbol, recorder.link)
 
     def __getitem__(self, i: Any) -> Any:
         recorder, memory = self._recorder, self._recorder.memory
         if recorder.link is None or not (i is PARENT or isinstance(i, int)):
             if self._index in memory.written and any(self._index in r.given for r in recorder.loops):
-                raise NotRollableError(f"it reads {self._symbol!r} outside of loops after links have changed it")
+                raise NotRollableError(f"it reads {self.symbol!r} outside of loops after links have changed it")
             return list.__getitem__(self, i)
         if i not in (PARENT, recorder.link):
-            raise NotRollableError(f"it reads {self._symbol!r} of a link that is neither the loop's nor its parent")
+            raise NotRollableError(f"it reads {self.symbol!r} of a link that is neither the loop's nor its parent")
         where = "own" if i == recorder.link else "parent"
         if where == "own" and self._index not in memory.written:
             return list.__getitem__(self, i)
@@ -80,7 +80,7 @@ class Quantity(PerLink):
                 if kind.is_leaf or (loop.begins_at == i and not any(self._index in r.given for r in earlier)):
                     return example  # nothing that it carries has changed it
                 if not is_nothing(example):
-                    raise NotRollableError(f"it sets {self._symbol!r} of a link outside of loops")
+                    raise NotRollableError(f"it sets {self.symbol!r} of a link outside of loops")
             value = dense(example, lambda _: 0.0) if nothing_yet else self._loaded(where, example)
             self._current[where] = (recorder.visit, value)
         return value
@@ -89,7 +89,7 @@ class Quantity(PerLink):
         """What goes from a column to the base comes to a link from its child, and from nowhere else."""
         loops = self._recorder.loops
         if self._index in loops[-1].given and not any(self._index in r.given for r in loops[:-1]):
-            raise NotRollableError(f"it reads {self._symbol!r} of a column where that has not come yet or has gone on")
+            raise NotRollableError(f"it reads {self.symbol!r} of a column where that has not come yet or has gone on")
 
     def _nodes(self, value: Any) -> list[int]:
         numbers: list[Any] = []
@@ -119,19 +119,19 @@ class Matrix(JointMatrix):
     def _add(self, j: int, i: int, k: int, values: Any, turned: bool) -> None:
         recorder = self._recorder
         if recorder.link != j or not recorder.loops[-1].climbs:
-            raise NotRollableError(f"it writes {self._symbol!r} of a link that has not its turn")
+            raise NotRollableError(f"it writes {self.symbol!r} of a link that has not its turn")
         if recorder.column_factor is not None:
-            own = self._slots[j].factor
+            own = self.slots[j].factor
             factor = recorder.column_factor[j] * (1.0 if own is None else own)
             values = [factor * x for x in values]
         nodes = [recorder.graph.node_of(x) for x in values]
         recorder.loops[-1].written.setdefault(recorder.key, []).append(Written(self._index, turned, nodes))
-        mark(values, self._symbol, j)
+        mark(values, self.symbol, j)
 
     def stack(self) -> Any:
-        graph, links = self._recorder.graph, len(self._slots) - 1
-        columns = self._nv if self._a_link is None else self._a_link * links
-        all_of_it = np.full((self._nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
+        graph, links = self._recorder.graph, len(self.slots) - 1
+        columns = self.nv if self.columns_per_link is None else self.columns_per_link * links
+        all_of_it = np.full((self.nv, columns), Expr(graph, graph.leaf("matrix", self._index)), dtype=object)
         return all_of_it if self._recorder.column_factor is None else parts(all_of_it)
 
 

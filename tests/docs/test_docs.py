@@ -1,0 +1,27 @@
+"""The pages that teach run as they are printed."""
+
+import re
+
+import pytest
+
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "quickstart.md", DOCS / "formulations.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert blocks
+    namespace: dict = {}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), namespace)
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (DOCS / "index.md").read_text()
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")]:
+        name = page.relative_to(DOCS).with_suffix("").as_posix()
+        assert name == "index" or f"\n{name}\n" in index, name

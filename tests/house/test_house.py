@@ -1,0 +1,189 @@
+"""The shape of the code: who may import whom, how long a thing may get, and that the metadata agree."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import qddot
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "qddot"
+
+# Each room may import the rooms listed, and nothing else of qddot. Top-level modules are public; packages are rooms.
+GROUND = {"errors", "scalars", "version"}
+ALGEBRA = GROUND | {"spatial", "joints"}
+DATA = ALGEBRA | {"mechanism"}
+MAY_IMPORT = {
+    "version": set(),  # one number
+    "errors": set(),  # what is raised
+    "scalars": set(),  # arithmetic on anything: floats, dual numbers, expressions
+    "spatial": GROUND,  # rigid-body algebra on any scalar
+    "joints": GROUND | {"spatial"},  # kinds of joints
+    "mechanism": ALGEBRA,  # what a robot is: checked, frozen data
+    "algorithms": DATA,  # one paper, one file, one state; knows no compiler
+    "formats": DATA,  # files in and out
+    "robots": DATA | {"formats"},  # embedded robots, read by a format or built
+    "conventions": DATA,  # other engines' orders of coordinates
+    "compiler": GROUND,  # arithmetic to machine code; knows no robot
+    "dynamics": DATA | {"algorithms", "compiler", "formats"},  # which algorithm computes what, compiled and evaluated
+    "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # in time, files, pictures
+    "viewer": DATA | {"formats"},  # shapes come from files
+    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots"},  # the facade
+    "functions": {"dynamics"},  # public names
+    "comparison": {"dynamics"},  # public names
+    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands
+    "__main__": {"cli"},
+    "": DATA | {"compiler", "robot"},  # public names
+}
+
+
+def rooms() -> list[tuple[str, Path]]:
+    """(room, file): a room is a top-level module or a package below qddot."""
+    out = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        out.append(("" if parts == ("__init__",) else parts[0], path))
+    return out
+
+
+def shown(path: object) -> str:
+    return str(path.relative_to(PACKAGE)) if isinstance(path, Path) else str(path)
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+            if node.module == "qddot":
+                names = [
+                    f"qddot.{a.name}" if (PACKAGE / a.name).exists() or (PACKAGE / f"{a.name}.py").exists() else "qddot"
+                    for a in node.names
+                ]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "qddot":
+                found.add(name.split(".")[1] if "." in name else "")
+    return found
+
+
+@pytest.mark.parametrize(("room", "path"), rooms(), ids=shown)
+def test_imports_point_one_way(room, path):
+    assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room!r} may import"
+    extra = imported_rooms(path) - MAY_IMPORT[room] - {room}
+    assert not extra, f"{shown(path)} imports {sorted(extra)}"
+
+
+def test_the_import_rules_have_no_cycle():
+    done: set[str] = set()
+    while len(done) < len(MAY_IMPORT):
+        ready = {room for room, needs in MAY_IMPORT.items() if room not in done and needs - {room, ""} <= done}
+        assert ready, f"a cycle among {set(MAY_IMPORT) - done}"
+        done |= ready
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_names(path: Path) -> set[str]:
+    """The private names that a file gives to anything: functions, classes, variables, fields."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)  # __slots__
+    return set(filter(private, found))
+
+
+OF_PYTHON = {"_replace", "_fields", "_asdict", "_make", "_exit", "_SimpleCData", "_ARRAY_API", "_UFUNC_API", "_getframe"}
+
+
+@pytest.mark.parametrize("room", sorted(set(MAY_IMPORT) - {""}))
+def test_private_names_stay_in_their_room(room):
+    """An attribute with a leading underscore belongs to the room that defines it."""
+    own = [path for r, path in rooms() if r == room]
+    known = set().union(OF_PYTHON, *map(defined_names, own))
+    for path in own:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and private(node.attr):
+                assert node.attr in known, f"{shown(path)}:{node.lineno} uses {node.attr} of another room"
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("qddot"):
+                for alias in node.names:
+                    assert not private(alias.name) or alias.name in known, f"{shown(path)} imports {alias.name}"
+
+
+@pytest.mark.parametrize(("room", "path"), rooms(), ids=shown)
+def test_robots_have_a_type(room, path):
+    for node in functions(path):
+        for x in (*node.args.args, *node.args.kwonlyargs):
+            if x.arg in ("robot", "model", "engine") and isinstance(x.annotation, ast.Name):
+                assert x.annotation.id != "Any", f"{shown(path)}:{node.lineno}: {node.name} takes any {x.arg}"
+
+
+def functions(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("*.py")), ids=lambda p: p.name)
+def test_algorithms_stay_on_one_screen(path):
+    for node in functions(path):
+        assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} is longer than 60 lines"
+
+
+CITATION = re.compile(r"Kim|Featherstone|Saha|Lin 1991|Khatib|Not in the papers|Not in Featherstone|errata")
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "algorithms").glob("[a-z]*.py")), ids=lambda p: p.name)
+def test_algorithms_cite_their_source(path):
+    if path.name == "passive_forces.py":
+        pytest.skip("joint dampers, friction and springs are the model's, not a paper's")
+    assert CITATION.search(ast.get_docstring(ast.parse(path.read_text())) or ""), f"{path.name} cites nothing"
+
+
+# Lines a file may have where 400 are not enough, and why it is one file all the same.
+BUDGETS = {
+    "robot.py": 800,  # one short method a function, all alike
+    "functions.py": 700,  # one table of all functions, with and without forces, and what makes programs of its rows
+    "loop.py": 640,  # one loop, written out; wide and shared inputs and long results have their own way
+}
+
+
+def test_budgets():
+    for path in PACKAGE.rglob("*.py"):
+        lines = len(path.read_text().splitlines())
+        assert lines <= BUDGETS.get(path.name, 400), f"{path.name} has {lines} lines"
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == qddot.__version__
+    assert f"version: {qddot.__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {qddot.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_hard_dependencies_are_two():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(re.split(r"[<>=]", d)[0] for d in project["dependencies"]) == ["llvmlite", "numpy"]
+
+
+def test_importing_qddot_brings_nothing_but_numpy():
+    code = "import sys, qddot; print(*sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
+    heavy = ["mujoco", "pinocchio", "scipy", "sympy", "casadi", "llvmlite", "matplotlib", "viser"]
+    done = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

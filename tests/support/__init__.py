@@ -1,0 +1,1 @@
+"""What tests share: mechanisms, states, tolerances, ways to compile, robots of other packages, where things are."""
