@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import qddot
 from qddot.compiler.ir import interpreter, loop_program
 from qddot.compiler.ir.fuse import fused
-from qddot.dynamics import catalogue, trace
+from qddot.dynamics import trace
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.dynamics.loop_tracing.lowering import frames
 from qddot.errors import NotRollableError
@@ -342,7 +342,7 @@ def test_frames_away_from_their_links(name, link):
     model = random_tree(7, rng=5).model()
     placement = constant_transform(((0.0, -1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)), (0.1, -0.2, 0.3))
     model = dataclasses.replace(model, frames=(Frame("tool", link, placement),))
-    loops, line = (f(model, name, "auto", frame="tool") for f in (catalogue.rolled, catalogue.traced))
+    loops, line = (f(model, name, "auto", frame="tool") for f in (trace.rolled, trace.traced))
     x = np.concatenate([a.reshape(-1) for a in inputs_of(model, name)])
     close(loop_program.run(loops, x), interpreter.run(line, x), name)
 

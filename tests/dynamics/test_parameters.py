@@ -354,7 +354,8 @@ def test_wide_parameters_in_rows(monkeypatch):
     assert lazy_inputs.wide_parameters(program, shapes, 1) == {}
     code = [n for n in program.nodes() if graph.ops[n] in ("mul", "add", "select")]
     tiles = lazy_inputs.input_tiles(program, {1: range(3, 25)}, [code[:1], code[1:]])
-    found = {(t.start, t.chunk, tuple(sorted(t.nodes)), tuple(graph.args[n][0] for n in t.later)) for t in tiles.values()}
+    later = {t.start: tuple(graph.args[n][0] for n in t.later) for t in tiles.values()}
+    found = {(t.start, t.function, tuple(sorted(t.nodes)), later[t.start]) for t in tiles.values()}
     assert found == {(0, 0, (0, 1, 2, 3), (4, 5, 6)), (4, 1, (0, 2, 3), ()), (8, 1, (1,), ()), (18, 1, (3,), ())}
 
     monkeypatch.setattr(memory_plan, "FUNCTION_MAX_OPS", 2)

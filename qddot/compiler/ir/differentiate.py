@@ -1,7 +1,7 @@
 """Derivatives of a traced program, forward and reverse, from the slopes in the table of operations.
 
-Both add nodes to the graph they differentiate; what is computed already is shared. The forward sweep gives all outputs'
-derivatives by one input at a time, the reverse sweep one output's by all inputs.
+Both add nodes to the graph that they differentiate; common subexpressions are shared. The forward sweep gives the
+derivatives of all outputs with respect to one input at a time, the reverse sweep those of one output with respect to all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def forward(graph: Graph, outputs: list[int], inputs: list[int]) -> list[list[in
 
 
 def reverse(graph: Graph, output: int, n_inputs: int) -> list[int]:
-    """The nodes of the gradient of one output by all inputs."""
+    """The nodes of the gradient of one output with respect to all inputs."""
     order = straight_line(graph, [output], 0).nodes()
     weights: dict[int, Any] = {output: 1.0}
     for node in reversed(order):

@@ -84,7 +84,7 @@ class Graph:
         return node
 
     def column(self, values: NDArray[Any], bounds: NDArray[Any] | None = None) -> int:
-        """The node of a number that differs from row to row of rolled code; a plain number where it does not."""
+        """The node of a number that differs from row to row of a loop program; a plain number where it does not."""
         bounds = UNIT * np.abs(values) if bounds is None else bounds
         if np.all(np.abs(values - values[0]) <= bounds + bounds[0]):
             return self.const(float(values[0]), float(np.min(bounds)))

@@ -7,9 +7,9 @@
 | sqrt sin cos arctan2   |                              |
 | less, select           | x < y; c ? x : y             |
 | const, input           | a number; the k-th input     |
-| column, cell           | while rolled code is traced: a number that differs from row to row; a row's memory |
+| column, cell           | while loops are traced: a number that differs from row to row; a row's memory |
 
-`slopes(x, y, …, r)` gives the derivative by each argument, r being the result, written with scalars of any kind.
+`slopes(x, y, …, r)` gives the derivative with respect to each argument, written with scalars of any kind; r is the result.
 """
 
 from __future__ import annotations

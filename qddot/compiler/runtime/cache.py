@@ -133,7 +133,7 @@ class Cache:
                 self._warn(f"{_file_name(key)} {reason}")
 
     def entries(self) -> list[Entry]:
-        """What is stored, the least recently used first. Damaged entries count until somebody asks for them."""
+        """What is stored, the least recently used first. Damaged entries count until they are read."""
         return self._scan()[0]
 
     def size(self) -> int:

@@ -137,7 +137,7 @@ def _loaded_by_llvm(data: bytes) -> Any:
     check_header(data)  # LLVM ends the process if there is no object in it
     llvm = _llvm()
     with _lock:
-        # llvmlite's memory manager puts all sections side by side; LLVM's may put them too far apart for 32-bit references
+        # llvmlite's memory manager puts sections next to each other; LLVM's may exceed the reach of 32-bit references
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(native()), use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
@@ -148,10 +148,10 @@ _library: Any = None
 
 
 def library_functions() -> Any:
-    """What kernels are given from outside, their `env`: sin, cos, atan2, the heap's take and free, and what raises
-    MemoryError: PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
+    """The `env` of kernels: sin, cos, atan2, malloc and free of the heap, and what raises MemoryError:
+    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
 
-    There is one for ever: kernels have its address.
+    It is never freed: kernels have its address.
     """
     global _library
     with _system_lock:

@@ -1,4 +1,4 @@
-"""The threads of large batches: how many, and work divided among them."""
+"""The threads of large batches: how many, and how work is split over them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Piece:
         self._error: BaseException | None = None
 
     def offer(self) -> None:
-        """Does it, on a thread that helps, unless somebody else does."""
+        """Runs it on a thread of the pool, unless another thread does."""
         if self._lock.acquire(blocking=False):
             try:
                 if not self._over:
@@ -73,7 +73,7 @@ class _Piece:
             raise self._error
 
     def cancel(self) -> None:
-        """Returns when nobody is at it, nor will be."""
+        """Returns when no thread runs it, nor will."""
         with self._lock:
             self._over = True
 

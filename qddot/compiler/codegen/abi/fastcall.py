@@ -1,11 +1,10 @@
-"""One state at a time: a function that Python calls directly, without the machinery that finds out about batches.
+"""The fast path for one state, as LLVM text: a METH_FASTCALL function that Python calls directly.
 
-A ufunc spends most of a microsecond on what it might be given. `@call` takes exactly what a control loop gives it, new
-or old arrays of one state in the kernel's own number type, contiguous; anything else, and any result that is not finite,
-it hands on to the function it was given for that, or answers with None. It holds the GIL: it is done in a microsecond.
+A ufunc spends most of a microsecond on dispatch. `@call` takes exactly what a control loop gives it: contiguous arrays of
+one state in the kernel's own type. Anything else, and any result that is not finite, goes to the general function that it
+was given, or gives None. It holds the GIL: it takes about a microsecond.
 
-It reads NumPy's array structure, which is part of NumPy's binary interface, and is made only where a probe finds the
-structure to be as expected (CPython with its lock, 64 bits).
+It reads NumPy's array structure, which is part of NumPy's binary interface (`runtime.fastcall` probes it).
 """
 
 from __future__ import annotations

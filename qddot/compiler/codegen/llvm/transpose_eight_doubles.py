@@ -77,7 +77,7 @@ def shared_rows_function(name: str, columns: Sequence[int], zero: int | None) ->
 
 
 def square(lines: list[str], t: str, base: str = "%cols", columns: Sequence[str] = "01234567") -> None:
-    """Eight columns of `base` into eight rows %t.r0 … %t.r7: halves of two columns side by side, then as tiles of four."""
+    """Eight columns of `base` into eight rows %t.r0 … %t.r7: halves of two columns in a vector, then as tiles of four."""
     for k, a in enumerate(_FORMER):
         for half in (0, 4):
             for c in (a, a + 2):
