@@ -25,3 +25,15 @@ def test_every_page_is_in_the_table_of_contents():
     for page in [*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")]:
         name = page.relative_to(DOCS).with_suffix("").as_posix()
         assert name == "index" or f"\n{name}\n" in index, name
+
+
+PROSE = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_tests_that_a_page_names_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\btests/[\w/]+\.py", text):
+        assert (ROOT / name).is_file(), f"{page.name} names {name}"
+    for file, test in re.findall(r"\b(tests/[\w/]+\.py)::(test_\w+)", text):
+        assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{page.name} names {file}::{test}"
