@@ -35,6 +35,7 @@ from qddot.dynamics.catalogue import FUNCTIONS, cheapest
 from qddot.errors import SingularMassMatrixError
 from qddot.joints import Own, SphericalEuler, SphericalExponential
 from qddot.robots.generators import random_tree
+from qddot.spatial.rotation import IDENTITY, Rotation
 
 FUNCTION_NAMES = ("inverse_dynamics", "mass_matrix", "forward_dynamics")
 ALIKE = 1e-12  # of an entry
@@ -198,8 +199,8 @@ def turned(model, rng):
     placement = []
     for T in model.placement:
         small = qddot.pose((0.0, 0.0, 0.0), rng.integers(-1, 2, 3) * 2.0 * EPS)
-        rows = np.array(T.R.rows) @ np.array(small.R.rows) if T.R is not qddot.spatial.IDENTITY else None
-        placement.append(T if rows is None else qddot.spatial.Transform(qddot.spatial.Rotation(_tuples(rows)), T.p))
+        rows = np.array(T.R.rows) @ np.array(small.R.rows) if T.R is not IDENTITY else None
+        placement.append(T if rows is None else qddot.spatial.Transform(Rotation(_tuples(rows)), T.p))
     return dataclasses.replace(model, placement=tuple(placement))
 
 

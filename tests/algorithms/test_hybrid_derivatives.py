@@ -226,7 +226,7 @@ def test_wrong_use_is_explained():
     z, q = np.zeros(robot.nv), robot.neutral()
 
     def call(by):
-        return robot.inverse_dynamics_derivative(q, z, z, by=derivative_variable)
+        return robot.inverse_dynamics_derivative(q, z, z, by=by)
 
     with pytest.raises(qddot.UnknownNameError, match="no kind of scalar 'x'"):
         call(("x", 1))
