@@ -7,7 +7,7 @@ import qddot
 from qddot.algorithms import constrained_derivatives, constrained_dynamics, loop_constraints
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.robot import Robot
-from tests.support.linkages import DIFFERENCES, MECHANISMS, along, closed_states
+from tests.support.linkages import DIFFERENCES, MECHANISMS, closed_states, state_along
 
 STEP = 1e-20
 AGREEMENT = 1e-10  # of the largest entry, as the issue asks; Featherstone & Orin's (20) has conditions of 1e4
@@ -57,8 +57,8 @@ def test_the_least_forces_of_redundant_rows(name):
     d = robot.constrained_forward_dynamics_derivatives(q, v, tau)
     _, sizes, Vt = np.linalg.svd(robot.constraint_jacobian(q))
     for direction in Vt[int(np.sum(sizes > 1e-7 * sizes[0])) :]:
-        along = [along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
-        slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(along) / (60 * 4e-3)
+        steps = [state_along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
+        slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(steps) / (60 * 4e-3)
         close(np.concatenate([d.a.dq @ direction, d.lam.dq @ direction]), slope, DIFFERENCES)
     for k in range(robot.nv):  # linear in tau
         more = robot.constrained_forward_dynamics(q, v, tau + np.eye(robot.nv)[k])

@@ -78,7 +78,7 @@ def sum_and_product(kind):
     return gufunc.render(fused(straight_line(graph, nodes, 2)), [(2,)], [(1,)], kind.lanes("float64"), "float64", kind)
 
 
-def test_llvms_loader_drops_a_hundred_kernels():
+def test_llvms_loader_drops_three_hundred_kernels():
     """Each engine has its target machine: one for all belongs to the first, and is gone with it."""
     code = """
         import gc, sys
@@ -87,7 +87,7 @@ def test_llvms_loader_drops_a_hundred_kernels():
         from qddot.compiler.runtime import llvm_compile as machine
         assert machine.loader() == "llvm"
         x, kept = np.array([[0.25], [-0.5]]), []
-        for k in range(100):
+        for k in range(300):
             kernel, _ = compiled(lambda x, k=k: np.array([x[0] * (1.5 + k)], dtype=object), [1], (1,), lanes=1)
             kept = [*kept[-3:], (kernel.ufunc, k)]  # what is left of a kernel goes later, and in another order
             assert all(np.array_equal(ufunc(x), x * (1.5 + j)) for ufunc, j in kept)

@@ -148,7 +148,7 @@ def motion(robot, count=4):
 DIFFERENCES = 1e-8
 
 
-def along(robot, q, v, tau, direction, h):
+def state_along(robot, q, v, tau, direction, h):
     """The state that is reached along a direction, the loops closed again by the least change, which is of second order.
 
     What is of second order is even in h only if it is the same on both sides, so the end is found at h along the direction.

@@ -13,7 +13,7 @@ import platform
 import struct
 import sys
 
-from qddot.compiler.targets.target import ARCHITECTURES, HOST, X86, Target
+from qddot.compiler.targets.target import ARCHITECTURES, HOST, X86, Target, lacks_feature
 from qddot.compiler.targets.target import has_feature as _has
 from qddot.errors import InputError
 
@@ -53,7 +53,7 @@ def obstacle(target: Target) -> str | None:
     if architecture() != target.arch:
         return f"target processor {target.cpu!r}: this machine is {platform.machine()}, not {target.arch}"
     needs = target.architecture.processors[target.cpu].needs
-    if missing := [x for x in needs if not _has(x)]:
+    if missing := [x for x in needs if lacks_feature(x)]:
         return f"target processor {target.cpu!r}: this machine's processor lacks {', '.join(missing)}"
     return None
 

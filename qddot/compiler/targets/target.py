@@ -64,6 +64,11 @@ def has_feature(name: str) -> bool:
     return bool(_multiarray_umath.__cpu_features__.get(name))
 
 
+def lacks_feature(name: str) -> bool:
+    """Whether it is known not to have it: before 2.4 NumPy does not name BMI and BMI2, which come with AVX2."""
+    return _multiarray_umath.__cpu_features__.get(name) is False
+
+
 @functools.cache
 def _processor() -> str:
     """What this processor is and can do, according to NumPy and to the system."""

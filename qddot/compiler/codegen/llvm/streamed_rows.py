@@ -112,4 +112,4 @@ def streamed(value: str, place: str) -> str:
 
 def masked_store(value: str, place: str, mask: str) -> str:
     """Writes some of eight numbers."""
-    return f"  call void @llvm.masked.store.v8f64.p0(<8 x double> {value}, ptr align 8 {place}, <8 x i1> {mask})"
+    return f"  call void @llvm.masked.store.v8f64.p0(<8 x double> {value}, ptr {place}, i32 8, <8 x i1> {mask})"

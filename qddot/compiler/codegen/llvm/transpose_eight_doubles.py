@@ -126,7 +126,7 @@ def four_columns(lines: list[str], t: str, width: int = 4) -> None:
         else:
             lines.append(
                 f"  %{t}.l{r} = call <4 x double> @llvm.masked.load.v4f64.p0"
-                f"(ptr align 8 %{t}.p{r}, {_mask(width)}, <4 x double> zeroinitializer)"
+                f"(ptr %{t}.p{r}, i32 8, {_mask(width)}, <4 x double> zeroinitializer)"
             )
     for k, r in enumerate(_FORMER):
         shuffle(lines, f"{t}.a{k}", f"{t}.l{r}", f"{t}.l{r + 2}", "0, 1, 2, 3, 4, 5, 6, 7", 4)
@@ -159,5 +159,5 @@ def _tile_to_rows(lines: list[str], t: str, first: str, width: int, columns: lis
             lines.append(f"  store <4 x double> %{t}.l{r}, ptr %{t}.p{r}, align 8")
         else:
             lines.append(
-                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr align 8 %{t}.p{r}, {_mask(width)})"
+                f"  call void @llvm.masked.store.v4f64.p0(<4 x double> %{t}.l{r}, ptr %{t}.p{r}, i32 8, {_mask(width)})"
             )
