@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, RecordingError
 from qddot.simulation import arguments, stiffness
 from qddot.simulation.archive import packed
-from qddot.simulation.rollout import Progress
+from qddot.simulation.rollout import Progress, RolloutOptions
 from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
 from qddot.simulation.simulate import drift, made
 from qddot.simulation.trajectory import Trajectory
@@ -25,6 +25,14 @@ from qddot.simulation.trajectory import Trajectory
 Array = NDArray[Any]
 
 _ROWS = 20_000  # times in one chunk of a saved trajectory
+
+
+class RecordedOptions(RolloutOptions, total=False):
+    """The options of `record_simulation`: those of a rollout, and three more."""
+
+    every: int
+    chunk: int
+    progress: bool | None
 
 
 def record_simulation(
@@ -36,7 +44,7 @@ def record_simulation(
     *,
     dt: float,
     steps: int,
-    **options: Any,
+    **options: Unpack[RecordedOptions],
 ) -> Trajectory:
     """`robot.simulate` into a folder; the arguments are the same, and three more.
 

@@ -33,7 +33,7 @@ from qddot.robot import Robot, identities
 from qddot.robots.generators import random_tree
 from tests.support.c_code import call, library, needs_compiler
 from tests.support.derivative_cases import MARKED, TOLERANCE
-from tests.support.linkages import DIFFERENCES, MECHANISMS, along, closed_states
+from tests.support.linkages import DIFFERENCES, MECHANISMS, closed_states, state_along
 from tests.support.mechanisms import MOVING, State, trees
 from tests.support.paths import ROOT
 from tests.support.peers import peer
@@ -327,8 +327,8 @@ def test_the_least_forces_of_redundant_rows(name, monkeypatch):
     monkeypatch.setattr(robot, "constrained_forward_dynamics", lambda q, v, tau, **how: forward(q, v, tau, s.f_ext, **how))
     _, sizes, Vt = np.linalg.svd(robot.constraint_jacobian(q))
     for direction in Vt[int(np.sum(sizes > 1e-7 * sizes[0])) :]:
-        along = [along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
-        slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(along) / (60 * 4e-3)
+        steps = [state_along(robot, q, v, tau, direction, h) for h in 4e-3 * np.array([-3, -2, -1, 1, 2, 3])]
+        slope = np.array([-1, 9, -45, 45, -9, 1]) @ np.array(steps) / (60 * 4e-3)
         close(np.concatenate([d.a.dq @ direction, d.lam.dq @ direction]), slope, DIFFERENCES)
     for i, k in ((0, 2), (s.model.n_links - 1, 4)):
         more = s.f_ext.copy()

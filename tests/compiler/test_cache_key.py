@@ -421,7 +421,7 @@ def test_the_command_says_what_is_wrong_with_the_key(own_cache, capsys):
     own_cache.put(KEY, DATA)
     own_cache.key_file.write_bytes(b"")
     cache_key._known.clear()
-    assert main.main(["cache"]) == 1
+    assert main(["cache"]) == 1
     text = capsys.readouterr().out
     assert "0 bytes instead of 32" in text
     assert cache_command.ADVICE in text
