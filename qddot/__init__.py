@@ -1,5 +1,8 @@
 """qddot: a compiler for robot dynamics."""
 
+import importlib
+from types import ModuleType
+
 from qddot import joints
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.threads import get_num_threads, set_num_threads
@@ -47,3 +50,11 @@ __all__ = [
     "random_tree",
     "set_num_threads",
 ]
+
+_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "viewer")  # loaded at their first use
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f"qddot.{name}")
+    raise AttributeError(f"module 'qddot' has no attribute {name!r}")

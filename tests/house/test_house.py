@@ -206,6 +206,14 @@ def test_hard_dependencies_are_two():
     assert sorted(re.split(r"[<>=]", d)[0] for d in project["dependencies"]) == ["llvmlite", "numpy"]
 
 
+def test_public_modules_need_no_import_of_their_own():
+    code = "import qddot; print(*(getattr(qddot, name).__name__ for name in qddot._PUBLIC_MODULES))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"qddot.{name}" for name in qddot._PUBLIC_MODULES]
+    with pytest.raises(AttributeError, match="no attribute 'simulations'"):
+        _ = qddot.simulations
+
+
 def test_importing_qddot_brings_nothing_but_numpy():
     code = "import sys, qddot; print(*sorted({m.split('.')[0] for m in sys.modules} & set(sys.argv[1:])))"
     heavy = ["mujoco", "pinocchio", "scipy", "sympy", "casadi", "llvmlite", "matplotlib", "viser"]
