@@ -19,6 +19,7 @@ from qddot.compiler.runtime.kernel import Info, Source
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets import host
 from qddot.compiler.targets import registry as targets
+from qddot.compiler.targets import target as target_module
 from qddot.compiler.targets.target import ARCHITECTURES, ARM, X86
 from qddot.dynamics.choose import cheapest
 from tests.support.arm_program import program as arm_program
@@ -126,10 +127,17 @@ def test_code_for_other_machines_says_why_it_does_not_run():
 
 @needs_x86
 def test_missing_instructions_are_named(monkeypatch):
-    monkeypatch.setattr(host, "_has", lambda feature: feature != "AVX2")
+    monkeypatch.setattr(host, "lacks_feature", lambda feature: feature == "AVX2")
     kernel = small_kernel(targets.named("cpu:x86-64-v3"))
     with pytest.raises(qddot.InputError, match="this machine's processor lacks AVX2"):
         kernel(np.zeros(6))
+
+
+def test_instructions_that_numpy_does_not_name_are_not_missing(monkeypatch):
+    """Before 2.4 it has no BMI and BMI2."""
+    features = {"AVX2": True, "FMA3": True, "F16C": True, "SSE2": True, "AVX512F": False}
+    monkeypatch.setattr(target_module, "_multiarray_umath", type("", (), {"__cpu_features__": features}))
+    assert [target_module.lacks_feature(x) for x in ("AVX2", "AVX512F", "BMI2")] == [False, True, False]
 
 
 # ---- ARM64
