@@ -60,8 +60,8 @@ FUNCTIONS: dict[str, tuple[str, set[str]]] = {
     "forward_dynamics_inertia_derivatives": ("q v a", set()),
     "external_force_jacobian": ("q", set()),
 }
-MOST_FREEDOMS = {"forward_dynamics_derivatives": 30, "hybrid_dynamics_derivatives": 20}  # longer kernels take minutes
-MOST_FREEDOMS |= {"forward_dynamics_inertia_derivatives": 14, "regressor": 30, "mass_matrix_inverse": 40}
+MAX_DOF = {"forward_dynamics_derivatives": 30, "hybrid_dynamics_derivatives": 20}  # longer kernels take minutes
+MAX_DOF |= {"forward_dynamics_inertia_derivatives": 14, "regressor": 30, "mass_matrix_inverse": 40}
 
 
 def files(folder: Path | None) -> list[Path]:
@@ -94,7 +94,7 @@ def _of_function(robot: qddot.Robot, function: str):
     if robot.model.is_constrained:
         robot = robot.spanning_tree()
     inputs, needs = FUNCTIONS[function]
-    if robot.nv > MOST_FREEDOMS.get(function, 100):
+    if robot.nv > MAX_DOF.get(function, 100):
         return
     rng = np.random.default_rng(0)
     q, v = (np.stack(x) for x in zip(*(robot.random_state(rng) for _ in range(37)), strict=True))

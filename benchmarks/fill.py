@@ -53,7 +53,7 @@ def streaming():
 def main() -> None:
     qddot.set_num_threads(1)
     stream = streaming() if host().avx512 else None
-    print("| robot (freedoms) | megabytes | filling | filling past the caches | computing in the cache | computing |")
+    print("| robot (DoF) | megabytes | filling | filling with streaming stores | computing in the cache | computing |")
     print("|---|---|---|---|---|---|")
     for name in CASES:
         c = case(name, 64)

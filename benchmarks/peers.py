@@ -313,7 +313,7 @@ def main(words: list[str] | None = None) -> None:
     with qddot_side.empty_cache():
         contest = Contest(options)
         print(introduction(contest), end="\n\n")
-        print(table_head("robot (freedoms)", "function", *COLUMNS, *RATIOS))
+        print(table_head("robot (DoF)", "function", *COLUMNS, *RATIOS))
         for row in contest.run():
             print(timing_line(row), flush=True)
             if options.json is not None:

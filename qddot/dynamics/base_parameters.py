@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.algorithms.regressor import torque_regressor
+from qddot.dynamics.adapters import units
 from qddot.errors import InputError, printable
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.spatial import Inertia, Product, transform_inertia
+from qddot.spatial import Product, transform_inertia
 
 Array = NDArray[np.float64]
 
@@ -109,17 +110,13 @@ def base_parameters(model: Model, tolerance: float = 1e-9, seed: int = 0) -> Bas
     return BaseParameters(tuple(names[k] for k in columns), values, K, columns, names, margin)
 
 
-def _units() -> list[Inertia]:
-    return [parameters.inertia_of(unit) for unit in np.eye(len(TEN)).tolist()]
-
-
 def _left_to_parents(model: Model) -> Array:
     """As columns the changes of π by which a link loses and its parent gains what the joint between them cannot move."""
     columns: list[Array] = []
     for i, p in model.outward():
         joint = model.joint[i]
         at_rest = Product(model.placement[i], joint.transform(joint.neutral()))
-        parts = np.array([parameters.numbers_of(joint.transferable_inertia(unit)) for unit in _units()], dtype=float)
+        parts = np.array([parameters.numbers_of(joint.transferable_inertia(unit)) for unit in units()], dtype=float)
         for part in _reduced(parts.T, 1)[0].T:
             change = np.zeros((model.n_links + 1, len(TEN)))
             change[i] = part
@@ -137,7 +134,7 @@ def _regressor(model: Model, seed: int) -> Array:
     own = [i for i, _ in model.outward() if model.mimic[i] is None]
     q = np.array([[x for i in own for x in model.joint[i].random(rng)] for _ in range(states)])
     v, a = rng.standard_normal((2, states, model.nv))
-    Y = torque_regressor(model, q, v, a, _units())
+    Y = torque_regressor(model, q, v, a, units())
     return Y.reshape(-1, Y.shape[-1])
 
 

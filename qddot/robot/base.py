@@ -20,9 +20,11 @@ class RobotBase:
     """A part of `Robot`."""
 
     def __init__(self, model: Model, compiled: bool = True) -> None:
-        self.model, self.compiled = model, compiled
-        self.engine = Engine(model, compiled)
-        self._evaluate, self._solve = self.engine.evaluate, self.engine.solve
+        self._stand_on(Engine(model, compiled))
+
+    def _stand_on(self, engine: Engine) -> None:
+        self.engine, self.model, self.compiled = engine, engine.model, engine.compiled
+        self._evaluate, self._solve = engine.evaluate, engine.solve
 
     @property
     def name(self) -> str:

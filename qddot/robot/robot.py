@@ -65,9 +65,8 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
     @cached_property
     def _tree(self) -> Robot:
-        tree = Robot(self.engine.tree.model, self.compiled)
-        tree.engine = self.engine.tree
-        tree._evaluate, tree._solve = tree.engine.evaluate, tree.engine.solve
+        tree = Robot.__new__(Robot)
+        tree._stand_on(self.engine.tree)  # whose kernels the constrained solver has too
         return tree
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -50,7 +50,7 @@ class Program:
     def cost(self) -> int:
         """Instructions, and 2 × operands whose reuse distance exceeds `REUSE_MAX_OPS`, which are expected to be reloaded.
 
-        An estimate of the time per state, for choosing between programs (docs/decisions/0005).
+        An estimate of the time per state, for choosing between programs (docs/decisions/0027).
         """
         last, reloads = {n: k for k, n in enumerate(self.body)}, 0
         for k, node in enumerate(self.body):

@@ -26,7 +26,7 @@ from qddot.compiler.codegen.llvm.transpose import (
     transpose_function,
 )
 
-STREAMING_MIN_BYTES = 3_000_000  # of a whole result that is written with streaming stores (docs/decisions/0005)
+STREAMING_MIN_BYTES = 3_000_000  # of a whole result that is written with streaming stores (docs/decisions/0015)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from qddot.compiler.codegen.llvm.streamed_output import cut_into_tiles
 from qddot.compiler.ir.ops import LEAVES
 from qddot.compiler.ir.program import Program
 
-FUNCTION_MAX_OPS = 350  # of one generated function: longer ones are slower to compile and to run (docs/decisions/0005)
+FUNCTION_MAX_OPS = 350  # of one generated function: longer ones are slower to compile and to run (docs/decisions/0013)
 SCALAR_SINCOS_LANES = 8  # angles of one state whose sines and cosines are computed in one vector
 
 Location = tuple[str, int]  # which memory, and the index there
