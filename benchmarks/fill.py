@@ -1,7 +1,7 @@
 """What writing a batch of mass matrices costs by itself: `python -m benchmarks.fill`.
 
 Four contestants take turns on one thread; medians in µs a state: filling the result with a constant by ordinary stores,
-filling it past the caches, computing it with results that stay in the cache, and computing it. Pinocchio writes every
+filling it with streaming stores, computing it with results that stay in the cache, and computing it. Pinocchio writes every
 matrix into the same small workspace.
 """
 
@@ -39,7 +39,7 @@ done:
 
 
 def streaming():
-    """A function that fills an array with ones past the caches, its beginning and its end left out."""
+    """A function that fills an array with ones by streaming stores, its beginning and its end left out."""
     code = llvm_compile.Code(llvm_compile.compile_object(_STREAM))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(code.address)
 

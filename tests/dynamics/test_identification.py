@@ -10,7 +10,8 @@ from hypothesis import assume, given
 import qddot
 from qddot.algorithms import newton_euler
 from qddot.algorithms.regressor import torque_regressor
-from qddot.dynamics.base_parameters import TEN, _units, base_parameters
+from qddot.dynamics.adapters import units
+from qddot.dynamics.base_parameters import TEN, base_parameters
 from qddot.joints import KINDS, Cylindrical, Free, Prismatic, Revolute, Spherical, Translational
 from tests.support.mechanisms import trees
 from tests.support.paths import ROOT
@@ -143,11 +144,11 @@ def predicts_and_is_minimal(robot, seed=0):
     assert np.array_equal(K[:, columns], np.eye(len(base)))
     assert base.names == tuple(base.all_names[k] for k in columns)
     q, v, a = states(robot, 20)
-    Y = torque_regressor(robot.model, q, v, a, _units())
+    Y = torque_regressor(robot.model, q, v, a, units())
     pi = rng.standard_normal(K.shape[1])
     size = np.max(np.abs(Y), initial=0.0) * np.max(np.abs(K), initial=1.0) * np.sqrt(K.shape[1])
     assert np.max(np.abs(Y @ pi - Y @ base.inertia(K @ pi).reshape(-1)), initial=0.0) <= 1e-12 * size
-    many = torque_regressor(robot.model, *states(robot, 40 + 40 * robot.model.n_links), _units())[..., columns]
+    many = torque_regressor(robot.model, *states(robot, 40 + 40 * robot.model.n_links), units())[..., columns]
     many = many.reshape(-1, len(base))
     assert np.linalg.matrix_rank(many / np.linalg.norm(many, axis=0), tol=1e-9) == len(base)
 
@@ -195,11 +196,11 @@ def test_two_robots_with_the_same_base_parameters_move_alike():
 def test_the_regressor_is_inverse_dynamics():
     robot = serial(Revolute(UP), Spherical(), Prismatic(ALONG), turned=True)
     q, v, a = states(robot, 5)
-    Y = torque_regressor(robot.model, q, v, a, _units())
+    Y = torque_regressor(robot.model, q, v, a, units())
     assert Y.shape == (5, robot.nv, 30)
     tau = newton_euler.rigid_body_forces(robot.model, q, v, a)
     assert Y @ robot.parameters("inertia").reshape(-1) == pytest.approx(tau, abs=1e-12)
-    assert torque_regressor(robot.model, q[0], v[0], a[0], _units()) == pytest.approx(Y[0], abs=1e-13)
+    assert torque_regressor(robot.model, q[0], v[0], a[0], units()) == pytest.approx(Y[0], abs=1e-13)
 
 
 def test_the_states_do_not_matter():
