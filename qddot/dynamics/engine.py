@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.compiler.runtime.kernel import Kernel
+from qddot.compiler.runtime.llvm_compile import invalid_calls
 from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.input_checks import AXES, InputChecks
@@ -36,6 +37,7 @@ class Engine:
         self.model, self.compiled = model, compiled
         self.checks, self.solvability = InputChecks(model), Solvability(model)
         self.kept: dict[Any, Any] = {}  # of whoever stands on this engine: solvers, time loops, choices
+        self._invalid_calls = invalid_calls()
         self._kernels: dict[Any, Kernel] = {}
         self._fast_calls: dict[Any, Callable[..., Any]] = {}  # for one state; they return None for anything else
 
@@ -65,6 +67,11 @@ class Engine:
 
     def evaluate(self, function: str, *inputs: Any, **static: Any) -> Array:
         """The kernel's result; the eager algorithm's where inputs are no real numbers or there is nothing to compile."""
+        result = self._by_kernel(function, inputs, static)
+        return self._eager(function, inputs, static) if result is None else result
+
+    def _by_kernel(self, function: str, inputs: Sequence[Any], static: Mapping[str, Any]) -> Array | None:
+        """The kernel's result; None for what a kernel is not for."""
         key = (function, *static.values()) if static else function
         fast = self._fast_calls.get(key)
         if fast is not None and (result := fast(*inputs)) is not None:
@@ -72,18 +79,18 @@ class Engine:
         kernel = self._kernels.get(key)
         if kernel is None:
             if self.model.nv == 0 or not self.compiled:
-                return self._eager(function, inputs, static)
+                return None
             try:
                 kernel = self._kernels[key] = self.kernel(_request(function, static))
             except KernelTooLargeError as error:
-                warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=3)
-                return self._eager(function, inputs, static)
+                warnings.warn(f"{error}; it is not compiled, and slow", QddotWarning, stacklevel=4)
+                return None
             if kernel.one_state is not None:
                 self._fast_calls[key] = kernel.one_state
         try:
             result = kernel(*inputs)
         except ValueError:  # InputError, or NumPy's of lists that are no arrays
-            return self._eager(function, inputs, static)  # which takes other kinds of numbers, and explains what is wrong
+            return None  # the eager algorithm takes other kinds of numbers, and explains what is wrong
         if self.checks.with_quaternions and np.ndim(inputs[0]) == 1 and not np.isfinite(result).all():
             self.checks.all(function, kernel.names, inputs)
         return result
@@ -95,7 +102,12 @@ class Engine:
         if fast is not None and (result := fast(*inputs)) is not None and not lost(axes, function, result):
             return result
         self.solvability.require_mass(static.get("prescribed", ()))
-        result = self.evaluate(function, *inputs, **static)
+        before = self._invalid_calls.value
+        result = self._by_kernel(function, inputs, static)
+        if result is None:
+            result = self._eager(function, inputs, static)
+        elif result.ndim > axes and self._invalid_calls.value == before:
+            return result
         if lost(axes, function, result) or (result.ndim == axes and not np.isfinite(result).all()):
             self.solvability.explain_lost(axes, function, inputs, result)
         return result

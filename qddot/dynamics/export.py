@@ -194,7 +194,8 @@ def _code(model: Model, function: str, options: COptions) -> _Code:
     frame, name = options.get("frame"), options.get("name")
     known = [("frame", frame), ("prescribed", options.get("prescribed")), ("rows", options.get("rows"))]
     static = {k: x for k, x in (*known, ("by", options.get("by"))) if x is not None}
-    choice = cheapest(model, function, options.get("method", "auto"), **static)
+    dtype, fma = options.get("dtype", "float64"), options.get("fma", True)
+    choice = cheapest(model, function, options.get("method", "auto"), dtype=dtype, **static)
     count = len(choice.program.nodes())
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(
@@ -202,7 +203,6 @@ def _code(model: Model, function: str, options: COptions) -> _Code:
             f"{MOST_OPERATIONS:,}; export a part of the robot, or use the kernel"
         )
     called = _checked_name(name) if name is not None else c_name(model.name, function, *([] if frame is None else [frame]))
-    dtype, fma = options.get("dtype", "float64"), options.get("fma", True)
     return _Code(model, function, choice, static, called, dtype, sincos == "own", fma)
 
 

@@ -7,7 +7,8 @@ rounding where a link has no inertia about its joint (a massless link between tw
 coordinate, and where the axes of a joint come to lie in a plane or a line (three angles at gimbal lock, a rotation vector
 of length 2π, a user's own joint). Such pivots have a floor, `Model.pivot_floor`, below which they give NaN.
 
-How large M_kk is, is taken from a few random configurations; a floor is a thousand times the rounding of that.
+How large M_kk is, is taken from a few random configurations; a floor is many times the rounding of that in the type
+that is computed with. Which pivots have one does not depend on the type.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from qddot.scalars import Scalar
 from qddot.spatial.joint_blocks import Vector
 
 FLOOR = 1e-12  # of M_kk: a pivot of this size has three digits left
+SINGLE_FLOOR = 1e-5  # the same for float32, where it has two: three would refuse all within two degrees of gimbal lock
 
 
-def guarded(model: Model, numbers: Model | None = None) -> Model:
+def guarded(model: Model, numbers: Model | None = None, dtype: str = "float64") -> Model:
     """The model with floors for the pivots that can vanish.
 
     `numbers` is the same model where some inertias of `model` are not known yet: floors grow with the mass that is carried.
     """
-    floors = _floors(model if numbers is None else numbers)
+    unit = 1.0 if dtype == "float64" else SINGLE_FLOOR / FLOOR
+    floors = tuple(Vector(unit * x for x in row) for row in _floors(model if numbers is None else numbers))
     if numbers is not None:
         more = [_ratio(x, y) for x, y in zip(_carried(model), _carried(numbers), strict=True)]
         floors = tuple(Vector(x * k if x else 0.0 for x in row) for k, row in zip(more, floors, strict=True))

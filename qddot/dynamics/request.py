@@ -51,7 +51,8 @@ class Request:
     @property
     def tracing(self) -> dict[str, Any]:
         """What tracing is given beside the function and its formulation."""
-        return {**dict(self.static), "regroup": self.regroup, **({"free": self.free} if self.free else {})}
+        others = {"free": self.free} if self.free else {}
+        return {**dict(self.static), "regroup": self.regroup, "dtype": self.dtype, **others}
 
 
 def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[int] | None) -> Request:

@@ -88,7 +88,7 @@ class Solvability:
 
     def has_lost(self, axes: int, function: str, result: Array) -> bool:
         """Whether a pivot of M was rounding in some state: then its acceleration, or its derivative with respect to its
-        own force, is NaN. Reading a vector once more takes a nanosecond a state; of matrices only single entries are read.
+        own force, is NaN. A batch is only read where a kernel has met an invalid operation (`Engine.solve`).
         """
         if not self.watched or not result.size or result.dtype.kind != "f":
             return False

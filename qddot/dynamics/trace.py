@@ -43,19 +43,21 @@ def traced(
     free: Sequence[str] = (),
     sums: bool = False,
     most: int | None = None,
+    dtype: str = "float64",
     **needs: Any,
 ) -> Program:
     """The program of a function of a model; after the function's own inputs come the parameters that are free.
 
     The model is rewritten first unless `regroup` is False or the links it has are not known yet; with `sums`, links on
-    parallel axes are turned by sums of angles. A trace of more than `most` operations is given up.
+    parallel axes are turned by sums of angles. `dtype` says from where on a pivot is nothing but rounding. A trace of more
+    than `most` operations is given up.
     """
     from qddot.compiler.ir.expr import MAX_NODES, Graph
     from qddot.compiler.ir.program import straight_line
 
     function, formulation, algorithm = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
-    fill = filling(model, function, formulation, chosen, regroup)
+    fill = filling(model, function, formulation, chosen, regroup, dtype)
     shapes = input_shapes(model, function, free)
     graph = Graph(MAX_NODES if most is None else most)
     arrays = [x.reshape(s) for x, s in zip(graph.vectors([prod(s) for s in shapes]), shapes, strict=True)]
@@ -68,7 +70,9 @@ def traced(
     return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes))
 
 
-def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **needs: Any) -> Rolled:
+def rolled(
+    model: Model, name: str, method: str, *, regroup: bool = True, dtype: str = "float64", **needs: Any
+) -> Rolled:
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.dynamics.loop_tracing import roll
 
@@ -80,7 +84,7 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
         raise NotRollableError("it has constraints")
     if not all(isinstance(x, Axes) for x in (*inputs, output)):
         raise NotRollableError("its arrays do not stand link by link")
-    model = _rewritten(model, function, formulation, regroup)
+    model = _rewritten(model, function, formulation, regroup, dtype)
 
     def run(small: Model, *arrays: Any, **needs: Any) -> Any:
         if function.inputs[0] == "q":
@@ -90,9 +94,9 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, **need
     return roll(model, run, inputs, output, needs, of_carriers=name in OF_PATH_TO_BASE)  # type: ignore[arg-type]
 
 
-def _rewritten(model: Model, function: Function, method: str, regroup: bool) -> Model:
+def _rewritten(model: Model, function: Function, method: str, regroup: bool, dtype: str) -> Model:
     """The model that a formulation is traced on, its pivots watched."""
-    watched = pivots.guarded(model)
+    watched = pivots.guarded(model, dtype=dtype)
     if not regroup or method in OF_WHOLE_LINKS:
         return watched
     # rewritten models are kept by what they compute, which floors are no part of
@@ -107,13 +111,18 @@ def rewriting(model: Model, function: Function) -> Callable[[Model], Model]:
 
 
 def filling(
-    model: Model, function: Function, method: str, free: Sequence[parameters.Parameter], regroup: bool = True
+    model: Model,
+    function: Function,
+    method: str,
+    free: Sequence[parameters.Parameter],
+    regroup: bool = True,
+    dtype: str = "float64",
 ) -> Callable[[Sequence[Any]], Model]:
     """What puts the values of free parameters into the model that a formulation is traced on."""
     if not any(p.of_links for p in free):
-        rewritten = _rewritten(model, function, method, regroup)
+        rewritten = _rewritten(model, function, method, regroup, dtype)
         return lambda values: parameters.substitute(rewritten, free, values)
-    return lambda values: pivots.guarded(parameters.substitute(model, free, values), model)
+    return lambda values: pivots.guarded(parameters.substitute(model, free, values), model, dtype)
 
 
 def with_traced_inertias(model: Model, graph: Graph) -> Model:

@@ -8,6 +8,7 @@ import pytest
 
 import qddot
 from benchmarks import pivots as benchmark
+from qddot.compiler.runtime.llvm_compile import invalid_calls
 from qddot.dynamics import catalogue, pivots
 from qddot.joints import Own, Prismatic, Revolute, SphericalEuler, SphericalExponential
 from qddot.robots import NAMES
@@ -128,6 +129,62 @@ def test_every_formulation_gives_nan(method):
     kernel = robot.kernel("forward_dynamics", method=method)
     assert np.isnan(kernel(q, tau, tau)).all()
     assert np.isfinite(kernel(regular, tau, tau)).all()
+
+
+SOLVES = [(f, m) for f in ("forward_dynamics", "mass_matrix_inverse") for m in catalogue.FUNCTIONS[f].methods]
+
+
+@pytest.mark.parametrize(("function", "method"), SOLVES)
+def test_kernels_count_the_calls_that_lose_a_sample(function, method):
+    """Of 37 states one, in a full block of lanes or in the rest; only then a result is searched for NaN."""
+    joint = SphericalEuler("xyz")
+    robot = hinges(X, Y, Z) if method == "lin" else arm(joint)  # lin has no such joints
+    regular = np.full(robot.nv, 0.5)
+    lost = np.array([0.1, np.pi / 2, 0.2]) if method == "lin" else at(robot, joint, 0.0)
+    for dtype, lanes in (("float64", None), ("float64", 1), ("float32", None)):
+        kernel = robot.kernel(function, method=method, dtype=dtype, **({} if lanes is None else {"lanes": lanes}))
+        inputs = [np.tile(regular, (37, 1)) for _ in kernel.inputs]
+        before = invalid_calls().value
+        kernel(*inputs)
+        assert invalid_calls().value == before
+        for sample in (3, 36):
+            inputs[0][:] = regular
+            inputs[0][sample] = lost
+            count = invalid_calls().value
+            assert np.isnan(kernel(*inputs)[sample]).any()
+            assert invalid_calls().value == count + 1
+
+
+@pytest.mark.parametrize("form", ["unrolled", "rolled"])
+@pytest.mark.parametrize("joint", SINGULAR, ids=repr)
+def test_in_single_precision_a_result_is_right_or_nan(joint, form):
+    """Whose rounding is larger: what is left of a pivot is lost further away."""
+    robot = arm(joint)
+    kernel, wide = (robot.kernel("forward_dynamics", dtype=t, form=form) for t in ("float32", "float64"))
+    u = np.ones(robot.nv)
+    refused = []
+    for power in np.arange(1.0, 8.0, 0.25):
+        q = np.float32(at(robot, joint, 10.0**-power))
+        a = kernel(q, u, u)
+        refused.append(bool(np.isnan(a).all()))
+        if not refused[-1]:
+            right = wide(q.astype(float), u, u)
+            assert np.abs(a - right).max() <= 10 * LEFT * np.abs(right).max(), power
+    assert not any(refused[:3])
+    assert all(refused[-8:])
+
+
+def test_a_sample_lost_in_another_thread_is_reported():
+    robot, states = hinges(X, Y, Z), 200_000
+    q, u = np.full((states, 3), 0.5), np.ones((states, 3))
+    q[states - 10] = [0.1, np.pi / 2, 0.2]
+    threads = qddot.get_num_threads()
+    qddot.set_num_threads(2)
+    try:
+        with pytest.warns(qddot.QddotWarning, match=r"1 of 200000 samples are NaN; in sample 199990"):
+            robot.forward_dynamics(q, u, u)
+    finally:
+        qddot.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("form", ["unrolled", "rolled"])

@@ -144,12 +144,13 @@ def _loaded_by_llvm(data: bytes) -> Any:
     return engine
 
 
+_COUNT = 8  # the place in `library_functions` of the count of calls
 _library: Any = None
 
 
 def library_functions() -> Any:
     """The `env` of kernels: sin, cos, atan2, malloc and free of the heap, and what raises MemoryError:
-    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release.
+    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then a number, the count of calls that were invalid.
 
     It is never freed: kernels have its address.
     """
@@ -163,5 +164,13 @@ def library_functions() -> Any:
             of_python = ("PyMem_RawMalloc", "PyMem_RawFree", "PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
             functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
             functions += [getattr(ctypes.pythonapi, f) for f in of_python]
-            _library = (ctypes.c_void_p * 8)(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+            _library = (ctypes.c_void_p * (_COUNT + 1))(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
         return _library
+
+
+def invalid_calls() -> ctypes.c_uint64:
+    """How many calls of kernels, of all threads, have met an invalid operation: a lost pivot, or NaN among their inputs.
+
+    As long as its `value` does not change, no sample of any batch has been lost.
+    """
+    return ctypes.c_uint64.from_buffer(library_functions(), ctypes.sizeof(ctypes.c_void_p) * _COUNT)

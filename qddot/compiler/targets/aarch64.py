@@ -16,6 +16,13 @@ AARCH64 = Architecture(
         "neoverse-n1": Processor(128, True, _V8_2),
         "apple-m1": Processor(128, True, (*_V8_2, "ASIMDFHM")),
     },
-    save_float_status=('  %flags = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',),
+    save_float_status=(
+        '  %flags = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',
+        '  call void asm sideeffect "msr fpsr, xzr", "~{memory}"()',
+    ),
+    read_invalid=(
+        '  %flags.now = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',
+        "  %invalid = trunc i64 %flags.now to i1",
+    ),
     restore_float_status=('  call void asm sideeffect "msr fpsr, $0", "r,~{memory}"(i64 %flags)',),
 )

@@ -15,6 +15,9 @@ class Processor(NamedTuple):
     needs: tuple[str, ...]  # NumPy's names of the features that a machine must have to run its code
 
 
+_ALWAYS = ("  %invalid = or i1 true, true",)  # where the status cannot be read
+
+
 @dataclass(frozen=True)
 class Architecture:
     """An instruction set: its triple, its memory model, its floating-point status, its processors by LLVM's names."""
@@ -25,8 +28,9 @@ class Architecture:
     processors: Mapping[str, Processor] = field(default_factory=dict)
     pointer_constraint: str = "=r,0"  # of the inline assembly that hides from LLVM that two pointers are equal
     declarations: str = ""
-    # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves
-    save_float_status: tuple[str, ...] = ()
+    # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves.
+    save_float_status: tuple[str, ...] = ()  # lines that keep the status and clear its flags
+    read_invalid: tuple[str, ...] = _ALWAYS  # lines that set %invalid if an operation has been invalid since then
     restore_float_status: tuple[str, ...] = ()
 
     def opaque_pointer(self, result: str, pointer: str) -> str:
@@ -41,5 +45,6 @@ class Architecture:
         Values may be spilled rather than reloaded, and NumPy may warn of values that are not finite.
         """
         uses = any(" asm " in line for line in self.save_float_status)
-        plain = replace(self, save_float_status=(), restore_float_status=()) if uses else self
+        none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": ()}
+        plain = replace(self, **none) if uses else self  # type: ignore[arg-type]
         return replace(plain, pointer_constraint="")

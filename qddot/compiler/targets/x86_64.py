@@ -36,6 +36,19 @@ X86_64 = Architecture(
         "znver4": Processor(512, True, (*_V4, "AVX512_ICL")),
     },
     declarations="declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n",
-    save_float_status=("  %flags = alloca i32", "  call void @llvm.x86.sse.stmxcsr(ptr %flags)"),
+    save_float_status=(
+        "  %flags = alloca i32",
+        "  %own_flags = alloca i32",
+        "  call void @llvm.x86.sse.stmxcsr(ptr %flags)",
+        "  %flags.all = load i32, ptr %flags",
+        "  %flags.none = and i32 %flags.all, -64",
+        "  store i32 %flags.none, ptr %own_flags",
+        "  call void @llvm.x86.sse.ldmxcsr(ptr %own_flags)",
+    ),
+    read_invalid=(
+        "  call void @llvm.x86.sse.stmxcsr(ptr %own_flags)",
+        "  %flags.now = load i32, ptr %own_flags",
+        "  %invalid = trunc i32 %flags.now to i1",
+    ),
     restore_float_status=("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",),
 )

@@ -38,6 +38,16 @@ from qddot.compiler.targets.target import Target
 SCALAR_CODE_MAX_OPS = 16_000  # of a program with a scalar core; above, a single state is padded to a full block of lanes
 OUTPUT_PREFETCH_MIN_OPS_PER_NUMBER = 2  # arithmetic intensity from which prefetching the output of one state pays
 
+# Counts the calls in which an operation was invalid, for `llvm_compile.invalid_calls`: NaN in constants is signalling.
+_COUNT_INVALID = (
+    "  br i1 %invalid, label %count, label %return, !prof !0",
+    "count:",
+    "  %count.p = getelementptr i64, ptr %env, i64 8",
+    "  %count.old = atomicrmw add ptr %count.p, i64 1 monotonic",
+    "  br label %return",
+    "return:",
+)
+
 
 def render(
     program: Program | Rolled,
@@ -144,7 +154,8 @@ class BatchLoop:
             lines += ["  br label %tail", "tail:", "  %done = phi i64 [ 0, %entry ]"]
         lines += ["  %left = icmp ult i64 %done, %n", "  br i1 %left, label %rest, label %end", "rest:"]
         lines += self._one_by_one() if self.scalar else self._last_block()
-        lines += ["end:", *self.plan.finish(), *free, "  br label %finish", "finish:", *facts.restore_float_status]
+        lines += ["end:", *self.plan.finish(), *free, "  br label %finish", "finish:"]
+        lines += [*facts.read_invalid, *facts.restore_float_status, *_COUNT_INVALID]
         body = "\n".join(lines)
         return f"define void @loop(ptr %args, ptr %dimensions, ptr %steps, ptr %env) {{\n{body}\n  ret void\n}}\n"
 

@@ -25,12 +25,19 @@ def data(rolled: Rolled, T: str) -> str:
     for i, constants in enumerate(rolled.constants):
         integers += _integers(rolled, i, len(numbers))
         numbers += constants
-    floats = pack(f"<{len(numbers)}{'d' if T == 'double' else 'f'}", *numbers) or b"\0" * 8
+    floats = b"".join(_number(x, T) for x in numbers) or b"\0" * 8
     walks = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, AncestorWalk)}
     tables = {"rows": integers}
     for s, step in walks.items():
         tables[f"walk{s}"] = [x for each in zip(step.rows, step.kinds, step.columns, strict=True) for x in each]
     return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
+
+
+def _number(x: float, T: str) -> bytes:
+    """A number in memory; NaN is signalling, as in `sincos.number`."""
+    if x != x:
+        return pack("<Q", 0x7FF4 << 48) if T == "double" else pack("<I", 0x7FA0 << 16)
+    return pack("<d" if T == "double" else "<f", x)
 
 
 def _bytes(name: str, content: bytes) -> str:

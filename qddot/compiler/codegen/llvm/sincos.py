@@ -34,8 +34,8 @@ COS = (
 
 
 def number(x: float) -> str:
-    """A double as LLVM writes it without loss."""
-    return f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
+    """A double as LLVM writes it without loss. NaN is signalling: whatever is computed with it is an invalid operation."""
+    return "0x7FF4000000000000" if x != x else f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
 
 
 def splat(x: float, lanes: int) -> str:
