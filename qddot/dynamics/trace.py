@@ -70,9 +70,7 @@ def traced(
     return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes))
 
 
-def rolled(
-    model: Model, name: str, method: str, *, regroup: bool = True, dtype: str = "float64", **needs: Any
-) -> Rolled:
+def rolled(model: Model, name: str, method: str, *, regroup: bool = True, dtype: str = "float64", **needs: Any) -> Rolled:
     """The program of a function of a model that keeps its loops over the links."""
     from qddot.dynamics.loop_tracing import roll
 
