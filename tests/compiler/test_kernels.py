@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 import qddot
 from qddot import scalars
-from qddot.compiler.codegen.abi import gufunc, output_plan, scratch_memory
-from qddot.compiler.codegen.llvm import function_body
+from qddot.compiler.codegen.abi import gufunc, output_plan
+from qddot.compiler.codegen.abi import operands as scratch_memory
+from qddot.compiler.codegen.llvm import straight_line as function_body
 from qddot.compiler.ir import interpreter, schedule
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused

@@ -9,7 +9,8 @@ import pytest
 import qddot
 from benchmarks import cases, free
 from qddot.compiler.codegen.abi import gufunc
-from qddot.compiler.codegen.llvm import lazy_inputs, memory_plan
+from qddot.compiler.codegen.llvm import memory_plan
+from qddot.compiler.codegen.llvm import memory_plan as lazy_inputs
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused

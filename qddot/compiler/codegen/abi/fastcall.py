@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from qddot.compiler.codegen.abi.operands import Shape
-from qddot.compiler.codegen.abi.scratch_memory import STACK_MAX_BYTES
+from qddot.compiler.codegen.abi.operands import STACK_MAX_BYTES, Shape
 from qddot.compiler.codegen.llvm.emitter import number_bytes
 from qddot.compiler.runtime.array_layout import AXES, BYTES, DATA, DESCR, DIMENSIONS, FLAGS, USABLE
 

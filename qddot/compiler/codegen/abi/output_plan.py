@@ -15,10 +15,9 @@ from typing import ClassVar
 
 from qddot.compiler.codegen.abi.operands import Operand, each_lane, move_block
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.output_columns import OutputColumns
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.codegen.llvm.prefetch import WHOLE_OUTPUT_MAX_NUMBERS
-from qddot.compiler.codegen.llvm.streamed_output import BEGIN_ROWS, CONTEXT_BYTES, END_ROWS, Ring
-from qddot.compiler.codegen.llvm.streamed_rows import streamed_rows_function
+from qddot.compiler.codegen.llvm.streamed_output import BEGIN_ROWS, CONTEXT_BYTES, END_ROWS, Ring, streamed_rows_function
 from qddot.compiler.codegen.llvm.transpose import (
     copy_function,
     has_transposes,

@@ -22,7 +22,7 @@ the bytes from sample to sample of arguments 0 to 4, then those from row to row 
 
 from __future__ import annotations
 
-from qddot.compiler.codegen.abi.scratch_memory import padded
+from qddot.compiler.codegen.abi.operands import padded
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
 from qddot.compiler.codegen.llvm.module import module

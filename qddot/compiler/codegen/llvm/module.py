@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from qddot.compiler.codegen.llvm import sincos
-from qddot.compiler.codegen.llvm.core import Core
 from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Core:
+    """`@core{name}(in, out, work, env)` on columns of lanes, and the functions that it calls."""
+
+    emitter: Emitter
+    functions: tuple[str, ...]
+    scratch: int  # numbers of a lane
+    outputs: OutputColumns
+    sincos_lanes: int = 1  # of the sine and cosine that it calls besides that of its own width
+
 
 _COMMON = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)

@@ -11,9 +11,8 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.codegen.llvm import transpose_eight_doubles as eight_doubles
-from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.output_columns import OutputColumns
-from qddot.compiler.codegen.llvm.tables import table
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes, table
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 
 Shape = tuple[int, ...]
 
