@@ -278,30 +278,37 @@ def test_strange_memory(robot, states):
     assert (out[..., 1] == 7.0).all()
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 8])
-@pytest.mark.parametrize("size", range(33, 42))
-def test_long_results_are_written_with_streaming_stores(monkeypatch, size, lanes):
-    """Rows of any length, that begin anywhere in a cache line, with gaps between them, and what is around them.
+@pytest.fixture
+def streaming():
+    """Sets from how many bytes on results are written with streaming stores."""
+    environment = llvm_compile.library_functions()
+    before = environment[output_plan.STREAMING_MIN_BYTES_AT]
 
-    Eight lanes of AVX-512 have streaming stores; results of others that share columns are moved by the same table.
-    """
-    if lanes == 8 and not host().avx512:
-        pytest.skip("streaming stores are written for AVX-512, which this processor does not have")
-    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0)
+    def set_from(least):
+        environment[output_plan.STREAMING_MIN_BYTES_AT] = least
+
+    yield set_from
+    set_from(before)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", n) for n in (1, 2, 4, 8)] + [("float32", n) for n in (4, 8, 16)])
+@pytest.mark.parametrize("size", [*range(33, 42), 70, 131, 260])
+def test_long_results_are_written_with_streaming_stores(streaming, size, dtype, lanes):
+    """Rows of any length, that begin anywhere in a cache line, with gaps between them, and what is around them."""
+    streaming(0)
     where = [k * k % 7 if k < 16 or k > 31 else -1 for k in range(size)]  # some numbers twice, a tile and more of zeros
 
     def numbers(x):
         return np.array([x[0] * (k + 0.5) if k >= 0 else 0.0 * x[0] for k in where], dtype=object)
 
     texts = []
-    stream, _ = compiled(numbers, [1], (size,), lanes, change=lambda text: texts.append(text) or text)
-    assert ("!nontemporal" in texts[0]) == (lanes == 8)
-    monkeypatch.undo()
-    x = (np.random.default_rng(0).standard_normal((100, 1)),)
+    stream, _ = compiled(numbers, [1], (size,), lanes, dtype, change=lambda text: texts.append(text) or text)
+    assert ("!nontemporal" in texts[0]) == (lanes > 1)
+    x = (np.random.default_rng(0).standard_normal((100, 1)).astype(dtype),)
     expected = np.stack([stream(*(a[k] for a in x)) for k in range(100)])  # a state alone is written as usual
     for gap in (0, 1, 5):
-        for first in range(9):
-            memory = np.full(first + 100 * (size + gap) + 3, 7.0)
+        for first in (*range(9), 15):
+            memory = np.full(first + 100 * (size + gap) + 3, 7.0, dtype)
             rows = memory[first : first + 100 * (size + gap)].reshape(100, size + gap)
             out = rows[:, :size].reshape(expected.shape) if gap == 0 else _strided(rows, expected.shape)
             stream(*x, out=out)
@@ -314,12 +321,12 @@ def test_long_results_are_written_with_streaming_stores(monkeypatch, size, lanes
 @pytest.mark.skipif(not host().avx512, reason="other processors write results when all is computed")
 @pytest.mark.parametrize("past", [True, False])
 @pytest.mark.parametrize("size", [40, 48, 72, 104, 152])
-def test_packed_results_are_written_between_the_operations(monkeypatch, size, past):
+def test_packed_results_are_written_between_the_operations(streaming, size, past):
     """Rows that begin anywhere in a line of memory, batches of any size, gaps between rows, and what is around them.
 
     Up to twice as many numbers as there are columns that take turns.
     """
-    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0 if past else 10**12)
+    streaming(0 if past else 10**12)
 
     def numbers(x):
         on_the_way = [x[0] * (k + 0.5) + x[1] for k in range(size - 5)]
@@ -389,7 +396,7 @@ def _lines(addresses):
 
 
 def _strided(rows, shape):
-    inner = np.empty(shape[1:]).strides
+    inner = np.empty(shape[1:], rows.dtype).strides
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
 
 
@@ -856,12 +863,13 @@ def test_packed_results_of_any_lanes_and_type(name, options):
     assert (result[:, 1 + packed.layout.places.max() :] == 0.0).all()
 
 
-def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path):
-    """Around the length above which results are written past the caches, for one thread and for two."""
+def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, streaming, tmp_path):
+    """Around the length above which results are written with streaming stores, for one thread and for two."""
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     robot = qddot.load("quadruped")
     packed = built(robot.model, "mass_matrix", packed=True)
-    most = output_plan.STREAMING_MIN_BYTES // (8 * packed.layout.size)
+    most = 3_000_000 // (8 * packed.layout.size)
+    streaming(3_000_000)
     q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
     full = robot.kernel("mass_matrix")(q[:50])
     before = qddot.get_num_threads()

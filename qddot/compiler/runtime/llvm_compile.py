@@ -18,7 +18,7 @@ from typing import Any
 from qddot.compiler.runtime import debug
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.loader import Image, check_header
-from qddot.compiler.targets.host import architecture, host, native, obstacle
+from qddot.compiler.targets.host import architecture, cache_bytes, host, native, obstacle
 from qddot.compiler.targets.target import HOST, X86, Target
 from qddot.errors import InputError, ObjectError
 
@@ -145,12 +145,19 @@ def _loaded_by_llvm(data: bytes) -> Any:
 
 
 _COUNT = 8  # the place in `library_functions` of the count of calls
+_STREAMING = 9  # the place of the bytes from which on results are written with streaming stores
 _library: Any = None
+
+
+def streaming_min_bytes() -> int:
+    """Of a whole result that is written with streaming stores: it would not stay in the caches (docs/decisions/0015)."""
+    return min(8 * cache_bytes(2), cache_bytes(3) // 4)
 
 
 def library_functions() -> Any:
     """The `env` of kernels: sin, cos, atan2, malloc and free of the heap, and what raises MemoryError:
-    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then a number, the count of calls that were invalid.
+    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then numbers: the count of calls that were invalid, the
+    bytes from which on a result is written with streaming stores.
 
     It is never freed: kernels have its address.
     """
@@ -164,7 +171,8 @@ def library_functions() -> Any:
             of_python = ("PyMem_RawMalloc", "PyMem_RawFree", "PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
             functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
             functions += [getattr(ctypes.pythonapi, f) for f in of_python]
-            _library = (ctypes.c_void_p * (_COUNT + 1))(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+            addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+            _library = (ctypes.c_void_p * (_STREAMING + 1))(*addresses, 0, streaming_min_bytes())
         return _library
 
 

@@ -28,6 +28,7 @@ class Architecture:
     processors: Mapping[str, Processor] = field(default_factory=dict)
     pointer_constraint: str = "=r,0"  # of the inline assembly that hides from LLVM that two pointers are equal
     declarations: str = ""
+    streaming_fence: tuple[str, ...] = ()  # lines after which streaming stores are in order with what follows
     # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves.
     save_float_status: tuple[str, ...] = ()  # lines that keep the status and clear its flags
     read_invalid: tuple[str, ...] = _ALWAYS  # lines that set %invalid if an operation has been invalid since then
