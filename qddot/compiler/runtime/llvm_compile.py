@@ -144,8 +144,8 @@ def _loaded_by_llvm(data: bytes) -> Any:
     return engine
 
 
-_COUNT = 8  # the place in `library_functions` of the count of calls
-_STREAMING = 9  # the place of the bytes from which on results are written with streaming stores
+ENVIRONMENT_WORDS = 11
+_invalid_calls = ctypes.c_uint64()
 _library: Any = None
 
 
@@ -156,8 +156,8 @@ def streaming_min_bytes() -> int:
 
 def library_functions() -> Any:
     """The `env` of kernels: sin, cos, atan2, malloc and free of the heap, and what raises MemoryError:
-    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then numbers: the count of calls that were invalid, the
-    bytes from which on a result is written with streaming stores.
+    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then the address of the count of calls that were
+    invalid, the bytes from which on a result is written with streaming stores, and whether a loop found no memory.
 
     It is never freed: kernels have its address.
     """
@@ -172,7 +172,8 @@ def library_functions() -> Any:
             functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
             functions += [getattr(ctypes.pythonapi, f) for f in of_python]
             addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
-            _library = (ctypes.c_void_p * (_STREAMING + 1))(*addresses, 0, streaming_min_bytes())
+            count = ctypes.addressof(_invalid_calls)
+            _library = (ctypes.c_void_p * ENVIRONMENT_WORDS)(*addresses, count, streaming_min_bytes(), 0)
         return _library
 
 
@@ -181,4 +182,4 @@ def invalid_calls() -> ctypes.c_uint64:
 
     As long as its `value` does not change, no sample of any batch has been lost.
     """
-    return ctypes.c_uint64.from_buffer(library_functions(), ctypes.sizeof(ctypes.c_void_p) * _COUNT)
+    return _invalid_calls

@@ -28,6 +28,7 @@ class Architecture:
     processors: Mapping[str, Processor] = field(default_factory=dict)
     pointer_constraint: str = "=r,0"  # of the inline assembly that hides from LLVM that two pointers are equal
     declarations: str = ""
+    spin_hint: str = ""  # a line for loops that wait for another thread
     streaming_fence: tuple[str, ...] = ()  # lines after which streaming stores are in order with what follows
     # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves.
     save_float_status: tuple[str, ...] = ()  # lines that keep the status and clear its flags
@@ -46,6 +47,6 @@ class Architecture:
         Values may be spilled rather than reloaded, and NumPy may warn of values that are not finite.
         """
         uses = any(" asm " in line for line in self.save_float_status)
-        none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": ()}
+        none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": (), "spin_hint": ""}
         plain = replace(self, **none) if uses else self  # type: ignore[arg-type]
         return replace(plain, pointer_constraint="")

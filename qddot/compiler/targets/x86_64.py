@@ -36,7 +36,8 @@ X86_64 = Architecture(
         "znver4": Processor(512, True, (*_V4, "AVX512_ICL")),
     },
     declarations="declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n"
-    "declare void @llvm.x86.sse.sfence()\n",
+    "declare void @llvm.x86.sse.sfence()\ndeclare void @llvm.x86.sse2.pause()\n",
+    spin_hint="  call void @llvm.x86.sse2.pause()",
     streaming_fence=("  call void @llvm.x86.sse.sfence()",),
     save_float_status=(
         "  %flags = alloca i32",

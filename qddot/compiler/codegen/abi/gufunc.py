@@ -40,7 +40,8 @@ OUTPUT_PREFETCH_MIN_OPS_PER_NUMBER = 2  # arithmetic intensity from which prefet
 _COUNT_INVALID = (
     "  br i1 %invalid, label %count, label %return, !prof !0",
     "count:",
-    "  %count.p = getelementptr i64, ptr %env, i64 8",
+    "  %count.at = getelementptr ptr, ptr %env, i64 8",
+    "  %count.p = load ptr, ptr %count.at",
     "  %count.old = atomicrmw add ptr %count.p, i64 1 monotonic",
     "  br label %return",
     "return:",

@@ -16,6 +16,8 @@ from qddot.compiler.codegen.llvm.prefetch import BLOCK_PREFETCH_MAX_BYTES, LINE_
 
 STACK_MAX_BYTES = 65536  # of scratch memory on the stack; more is allocated on the heap
 
+NO_MEMORY_AT = 10  # in %env: set by a loop that found no memory
+
 _ALIGN = 64
 
 
@@ -27,8 +29,9 @@ def padded(n: int) -> int:
 def scratch_memory(sizes: dict[str, int]) -> tuple[list[str], list[str]]:
     """Lines that allocate each name with so many bytes, aligned to 64, and go to %entry, and lines that free them.
 
-    If the heap is exhausted, the loop does nothing but set MemoryError in its own thread, like C functions of Python do: it
-    takes the GIL for that, which NumPy may have released. The caller of the ufunc gets the error, and nobody else.
+    If the heap is exhausted, the loop does nothing but say so in its environment and set MemoryError in its own thread,
+    like C functions of Python do: it takes the GIL for that, which NumPy may have released. The caller of the ufunc gets
+    the error, and nobody else. Threads that are not Python's have an environment of their own, without those functions.
     """
     parts, offset = list[str](), 0
     for name, size in sizes.items():
@@ -44,6 +47,12 @@ def scratch_memory(sizes: dict[str, int]) -> tuple[list[str], list[str]]:
         "  %none = icmp eq ptr %raw, null",
         "  br i1 %none, label %fail, label %taken",
         "fail:",
+        f"  %failed.p = getelementptr i64, ptr %env, i64 {NO_MEMORY_AT}",
+        "  store i64 1, ptr %failed.p",
+        *_library_function("with_python", 5),
+        "  %is.python = icmp ne ptr %with_python, null",
+        "  br i1 %is.python, label %raise.it, label %finish",
+        "raise.it:",
         *(line for k, x in enumerate(("ensure", "raise", "release")) for line in _library_function(x, 5 + k)),
         "  %gil = call i32 %ensure()",
         "  %null = call ptr %raise()",

@@ -63,10 +63,19 @@ class Staging:
         """Of the buffer."""
         return LINE_BYTES * (self.lanes + 1) + (self.lanes + 1) * self.room
 
+    @property
+    def line(self) -> str:
+        """The type of a cache line."""
+        return f"<{LINE_BYTES // number_bytes(self.T)} x {self.T}>"
+
     def functions(self) -> str:
         """`@stream_block(to, columns, buffer, first)` writes a block; `@stream_end(end, buffer)` the end of the last."""
-        size, line = number_bytes(self.T), f"<{LINE_BYTES // number_bytes(self.T)} x {self.T}>"
-        last = self.numbers - self.part * (self.parts - 1)
+        block = "".join([self._parts(), self._rows(), self._shared_lines(), self._joined_lines(), self._keep_end()])
+        return f"{block}\n{self._end()}"
+
+    def _parts(self) -> str:
+        """For each part of the rows: transposes it into the buffer."""
+        size, last = number_bytes(self.T), self.numbers - self.part * (self.parts - 1)
         return f"""define internal void @stream_block(ptr %to, ptr %columns, ptr noalias %buffer, i1 %first) {{
 entry:
   %to.i = ptrtoint ptr %to to i64
@@ -88,7 +97,12 @@ part:
   %count.b = mul i64 %count, {size}
   %from.b = mul i64 %from, {size}
   br label %row
-row:
+"""
+
+    def _rows(self) -> str:
+        """For each row: writes whole lines, but for a first one that has the end of the row before."""
+        line = self.line
+        return f"""row:
   %r = phi i64 [ 0, %part ], [ %r1, %row.done ]
   %r1 = add i64 %r, 1
   %r.to = mul i64 %r, {self.row}
@@ -136,7 +150,11 @@ row.done:
 part.done:
   %p.more = icmp ult i64 %p1, {self.parts}
   br i1 %p.more, label %part, label %seams
-seams:
+"""
+
+    def _shared_lines(self) -> str:
+        """For each line with the end of a row and the beginning of the next: where both are."""
+        return f"""seams:
   br label %seam
 seam:
   %s = phi i64 [ 0, %seams ], [ %s1, %seam.done ]
@@ -163,7 +181,12 @@ own:
   %tail = select i1 %no.before, ptr %buffer, ptr %before.r
   %alone = and i1 %first, %no.before
   br i1 %alone, label %number, label %joined
-number:
+"""
+
+    def _joined_lines(self) -> str:
+        """Puts both together and writes the line; of the very first line only the second part is ours."""
+        size, line = number_bytes(self.T), self.line
+        return f"""number:
   %k = phi i64 [ %off.s, %own ], [ %k1, %number ]
   %k.from = getelementptr i8, ptr %own.p, i64 %k
   %k.to = getelementptr i8, ptr %own.to, i64 %k
@@ -188,7 +211,12 @@ write:
 seam.done:
   %s.more = icmp ult i64 %s1, {self.lanes}
   br i1 %s.more, label %seam, label %keep
-keep:
+"""
+
+    def _keep_end(self) -> str:
+        """The end of the last row waits for the next block."""
+        line = self.line
+        return f"""keep:
   %end.p = getelementptr i8, ptr %stage, i64 {(self.lanes - 1) * self.pitch}
   %end.to = add i64 %to.i, {(self.lanes - 1) * self.row}
   %end.off = and i64 %end.to, {LINE_BYTES - 1}
@@ -198,8 +226,11 @@ keep:
   store {line} %end.x, ptr %buffer, align {LINE_BYTES}
   ret void
 }}
+"""
 
-define internal void @stream_end(ptr %end, ptr noalias %buffer) {{
+    def _end(self) -> str:
+        size = number_bytes(self.T)
+        return f"""define internal void @stream_end(ptr %end, ptr noalias %buffer) {{
 entry:
   %end.i = ptrtoint ptr %end to i64
   %off = and i64 %end.i, {LINE_BYTES - 1}
