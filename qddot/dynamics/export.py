@@ -196,7 +196,7 @@ def _code(model: Model, function: str, options: COptions) -> _Code:
     static = {k: x for k, x in (*known, ("by", options.get("by"))) if x is not None}
     dtype, fma = options.get("dtype", "float64"), options.get("fma", True)
     choice = cheapest(model, function, options.get("method", "auto"), dtype=dtype, **static)
-    count = len(choice.program.nodes())
+    count = len(choice.program.body)
     if count > MOST_OPERATIONS:
         raise KernelTooLargeError(
             f"{function} of {model.name!r} has {count:,} operations; C compilers take too long for a function of more than "

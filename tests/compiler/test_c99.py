@@ -321,7 +321,7 @@ def test_fusing_keeps_the_sections():
     assert all(label in rest for label in after)  # the same ones in the same order, but for those that became empty
     assert len(after) > 0.9 * len(labels)
     for program in (plain, fused(plain)):
-        assert [n for *_, nodes in program.sections() for n in nodes] == program.nodes()
+        assert [n for *_, nodes in program.sections() for n in nodes] == program.body
     assert all(a <= b for a, b in pairwise(end for end, *_ in fused(plain).graph.marks))
 
 

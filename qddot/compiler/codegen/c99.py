@@ -121,7 +121,7 @@ class _Writer:
         self.graph, self.T = self.program.graph, _type(self.dtype)
         self.suffix = "" if self.T == "double" else "f"
         self.places = [f"{name}[{k}]" for name, n in self.inputs for k in range(n)]
-        uses = Counter(x for n in self.program.nodes() for x in self.graph.args[n])
+        uses = Counter(x for n in self.program.body for x in self.graph.args[n])
         self.uses = uses + Counter(self.program.outputs)
         self.count = 0
         self.early = stores_early(self.inputs, self.output)
