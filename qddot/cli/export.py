@@ -1,4 +1,4 @@
-"""The command `qddot export`: a function of a robot as a C file."""
+"""The command `qddot export`: a function of a robot as source code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from qddot.cli.robot_file import load_robot, robot_arguments
+from qddot.compiler.codegen.languages import LANGUAGES
 from qddot.dynamics.catalogue import FUNCTIONS
-from qddot.dynamics.export import CSource, write
+from qddot.dynamics.export import Source, write
 
 HELP = "Writes a function of a robot as readable C99."
 
@@ -19,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     robot_arguments(parser)
     parser.add_argument("--function", required=True, metavar="NAME", help=f"one of: {', '.join(FUNCTIONS)}")
     parser.add_argument("-o", "--output", metavar="OUT.c", help="the C file; OUT.h is written beside it (default: print)")
+    parser.add_argument("--language", default="c99", help=f"one of: {', '.join(LANGUAGES)} (default: c99)")
     parser.add_argument("--method", default="auto", help="a formulation (default: that with fewest operations)")
     parser.add_argument("--frame", help="the link or frame, for functions of one")
     parser.add_argument("--dtype", default="float64", help="float64 or float32")
@@ -31,9 +33,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes or prints the C file."""
-    exported = load_robot(options).export_c(
+    """Writes or prints the file."""
+    exported = load_robot(options).export_source(
         options.function,
+        language=options.language,
         method=options.method,
         dtype=options.dtype,
         frame=options.frame,
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(exported: CSource, files: list[Path]) -> str:
+def _summary(exported: Source, files: list[Path]) -> str:
     counts = ", ".join(f"{n} {kind}" for kind, n in exported.operations.items() if n)
     stack = "stack not measured" if exported.stack_bytes is None else f"{exported.stack_bytes} bytes of stack"
     code = "" if exported.code_bytes is None else f", {exported.code_bytes} bytes of code"

@@ -29,7 +29,7 @@ from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.kinematics import KinematicMethods
 
 if TYPE_CHECKING:
-    from qddot.dynamics.export import CSource
+    from qddot.dynamics.export import Source
     from qddot.simulation.trajectory import Trajectory
 
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
@@ -279,17 +279,18 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """
         return self.engine.kernel(request.checked(self.model, function, options, self._rows_for(function)))
 
-    def export_c(
+    def export_source(
         self,
         function: str,
         path: str | os.PathLike[str] | None = None,
         *,
+        language: str = "c99",
         frame: str | None = None,
         prescribed: Iterable[str | int | tuple[str, int]] | None = None,
         by: Any = None,
         **options: Any,
-    ) -> CSource:
-        """A function as readable C99 in `path`, with a header beside it. Options: `qddot.dynamics.export.c_source`."""
+    ) -> Source:
+        """A function as readable source code in `path`; options: `qddot.dynamics.export.SourceOptions` (docs/export.md)."""
         from qddot.dynamics import export
 
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
@@ -297,10 +298,14 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
         if function.startswith(("forward_dynamics", "mass_matrix_inverse")):
             self.engine.solvability.require_mass()
-        found = export.c_source(self.model, function, **options, **static)
+        found = export.source_of(self.model, function, language, **options, **static)
         if path is not None:
             export.write(found, path)
         return found
+
+    def export_c(self, function: str, path: str | os.PathLike[str] | None = None, **options: Any) -> Source:
+        """A function as readable C99 in `path`, with a header beside it. Options as for `export_source`."""
+        return self.export_source(function, path, language="c99", **options)
 
     def _rows_for(self, function: str) -> Sequence[int] | None:
         """The independent rows of the constraints, for functions that are compiled for them."""
