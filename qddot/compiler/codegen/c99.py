@@ -13,7 +13,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from qddot.compiler.codegen.llvm import sincos
-from qddot.compiler.codegen.printer import ATOM, CONDITION, SIGN, SUM, WIDTH, Function, Language, Printer, Text, at_level
+from qddot.compiler.codegen.printer import (
+    ATOM,
+    CONDITION,
+    SIGN,
+    SUM,
+    WIDTH,
+    Array,
+    Function,
+    Language,
+    Printer,
+    Text,
+    at_level,
+)
 from qddot.errors import InputError
 
 _FUNCTIONS = {"sin": "sin", "cos": "cos", "sqrt": "sqrt", "arctan2": "atan2", "fma": "fma"}
@@ -41,19 +53,19 @@ def render(function: Function) -> str:
     if printer.angles:
         text = ["#include <float.h>", *text, *_EVALUATION, *_sincos_function(printer.helper, T, function.fma), ""]
     uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
-    start = declaration(function)
+    start = declaration(function.name, function.inputs, function.output, function.dtype)
     text += [f"static inline {start}"] if function.inline else [f"{start};", "", start]
     return "\n".join([*text, "{", *uncontracted, *body, "}", ""])
 
 
-def declaration(function: Function) -> str:
+def declaration(name: str, inputs: Sequence[Array], output: Array, dtype: str) -> str:
     """What stands before the body, and, with a semicolon, in a header."""
-    T, (result, size) = _type(function.dtype), function.output
-    arguments = [f"const {T} {x}[{n}]" for x, n in function.inputs] + [f"{T} {result}[{size}]"]
-    line = f"void {function.name}({', '.join(arguments)})"
+    T, (result, size) = _type(dtype), output
+    arguments = [f"const {T} {x}[{n}]" for x, n in inputs] + [f"{T} {result}[{size}]"]
+    line = f"void {name}({', '.join(arguments)})"
     if len(line) <= WIDTH:
         return line
-    return f"void {function.name}(\n    " + ",\n    ".join(arguments) + ")"
+    return f"void {name}(\n    " + ",\n    ".join(arguments) + ")"
 
 
 def comment(lines: Sequence[str]) -> str:
@@ -92,7 +104,8 @@ def _header(function: Function) -> str:
     if function.inline:
         return ""
     about = f"/* {function.name}: what it computes stands in its C file */"
-    return header(_guard(function), about, [f"{declaration(function)};"])
+    start = declaration(function.name, function.inputs, function.output, function.dtype)
+    return header(_guard(function), about, [f"{start};"])
 
 
 def _notes(function: Function) -> list[str]:
