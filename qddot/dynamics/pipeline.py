@@ -107,9 +107,7 @@ def _rendered(
     """The LLVM text of a kernel, and the facts about it."""
     from qddot.compiler.codegen.abi import gufunc
 
-    facts, program = _chosen(model, request)
-    if facts["form"] == "unrolled":
-        program = scheduled(program, output)
+    facts, program = program_for(model, request, output)
     if request.packed:
         program, layout = _packed(program, output)
         if layout.size == 0:
@@ -120,7 +118,13 @@ def _rendered(
         facts["layout"], output = layout.to_json(), (layout.size,)
     lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
     text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
-    return {**facts, "lanes": lanes, "fused": target.fma}, text
+    return {**facts, "lanes": lanes, "fused": target.fuses(request.dtype)}, text
+
+
+def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str, Any], Any]:
+    """The program of a request, fused and scheduled, and the facts about it."""
+    facts, program = _chosen(model, request)
+    return facts, scheduled(program, output) if facts["form"] == "unrolled" else program
 
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:

@@ -17,8 +17,14 @@ MARKERS = tuple(line.split()[0] for line in (__doc__ or "").splitlines()[2:] if 
 
 OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "oracles": "oracle", "cli": "process"}
 OF_FILE = {
-    "llvm": ("comparison", "derivatives", "force_derivatives", "hybrid_derivatives", "parameters", "rounding", "singular"),
-    "process": ("c99", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording", "mutants", "benchmarks"),
+    "llvm": (
+        *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
+        *("rounding", "singular"),
+    ),
+    "process": (
+        *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
+        *("mutants", "benchmarks"),
+    ),
 }
 # within folders that do
 NO_LLVM = ("expr", "languages", "cortex_m4", "trajectory", "recording_damage", "recording_identity")
