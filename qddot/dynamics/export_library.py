@@ -6,6 +6,7 @@ The code is that of kernels for one state, compiled for this or another processo
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +116,8 @@ def _check(file: Path, names: Sequence[str]) -> None:
 
 def _needs_linker(file: Path, why: str) -> str:
     made = file.with_suffix(".o")
-    return f"{str(file)!r}: {why}; export {made.name!r} and link it: cc -shared -o {file.name} {made.name} -lm"
+    command = shlex.join(["cc", "-shared", "-o", file.name, made.name, "-lm"])
+    return f"{str(file)!r}: {why}; export {made.name!r} and link it: {command}"
 
 
 def _compiled(model: Model, request: Request, name: str, target: Target) -> _Compiled:
