@@ -46,7 +46,7 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     can_sum = first not in OF_WHOLE_LINKS and rewriting(model, function) is simplified
     ways = [(m, False) for m in others]
     if can_sum and needs.get("regroup", True) and not needs.get("free"):
-        worth_trying = len(found[0].line.nodes()) < _MANY and has_parallel_axes(simplified(model))
+        worth_trying = len(found[0].line.body) < _MANY and has_parallel_axes(simplified(model))
         ways += [(m, True) for m in (first, *others) if m != _MOVES_Q] if worth_trying else []
     for m, sums in ways:
         try:
@@ -56,9 +56,9 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
         found.append(Choice(other, fused(other), m, sums))
         tried[f"{m} with sums of angles" if sums else m] = found[-1].line
     shortest: dict[str, Choice] = {}
-    for c in sorted(found, key=lambda c: len(c.line.nodes())):
+    for c in sorted(found, key=lambda c: len(c.line.body)):
         shortest.setdefault(c.method, c)
-    costs = ", ".join(f"{label} {line.cost()} ({len(line.nodes())} instructions)" for label, line in tried.items())
+    costs = ", ".join(f"{label} {line.cost()} ({len(line.body)} instructions)" for label, line in tried.items())
     return min(shortest.values(), key=lambda c: c.line.cost())._replace(why=f"cost: {costs}")
 
 

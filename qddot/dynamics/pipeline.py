@@ -107,9 +107,7 @@ def _rendered(
     """The LLVM text of a kernel, and the facts about it."""
     from qddot.compiler.codegen.abi import gufunc
 
-    facts, program = _chosen(model, request)
-    if facts["form"] == "unrolled":
-        program = scheduled(program, output)
+    facts, program = program_for(model, request, output)
     if request.packed:
         program, layout = _packed(program, output)
         if layout.size == 0:
@@ -120,7 +118,13 @@ def _rendered(
         facts["layout"], output = layout.to_json(), (layout.size,)
     lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
     text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
-    return {**facts, "lanes": lanes, "fused": target.fma}, text
+    return {**facts, "lanes": lanes, "fused": target.fuses(request.dtype)}, text
+
+
+def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str, Any], Any]:
+    """The program of a request, fused and scheduled, and the facts about it."""
+    facts, program = _chosen(model, request)
+    return facts, scheduled(program, output) if facts["form"] == "unrolled" else program
 
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
@@ -164,7 +168,7 @@ def _with_loops(model: Model, request: Request, form: str) -> tuple[dict[str, An
 
 def _straight_line(model: Model, request: Request, why: str) -> tuple[dict[str, Any], Program]:
     plain, line, method, sums, chosen = cheapest(model, request.function, request.method, **request.tracing)
-    count = len(line.nodes())
+    count = len(line.body)
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
             f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at "
@@ -200,7 +204,7 @@ def program_of(what: str, graph: Graph, outputs: list[int], n_inputs: int) -> Pr
     from qddot.compiler.ir.program import straight_line
 
     program = fused(straight_line(graph, outputs, n_inputs))
-    count = len(program.nodes())
+    count = len(program.body)
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(f"{what} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}")
     return scheduled(program)
@@ -219,7 +223,7 @@ def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs
 
     begin = time.perf_counter()
     program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
-    target, count = host(), len(program.nodes())
+    target, count = host(), len(program.body)
     lanes = target.lanes("float64")
     key = _digest("kernel", what, names, inputs, output, lanes, target.identity, operations(program))
     if (kept := _kernels.get(key)) is not None:
@@ -245,7 +249,7 @@ def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
         return kept
     found = stored.find(key, fields)
     if found is None:
-        with _Notice(what, sum(len(p.nodes()) for p in step.programs())):
+        with _Notice(what, sum(len(p.body) for p in step.programs())):
             text, layout = time_stepping.render(step, layout, target)
             data = targets.compile_module(text, target, what)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
@@ -301,7 +305,7 @@ class _Notice:
 def operations(program: Program) -> str:
     """Everything that the code of a program depends on."""
     graph = program.graph
-    used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
+    used = [(n, graph.ops[n], graph.args[n]) for n in program.body]
     leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
     known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
     return hashlib.sha256(repr((program.n_inputs, program.outputs, used, known)).encode()).hexdigest()

@@ -250,7 +250,7 @@ class Rollout:
         key = ("formulation", self.plan.function, *needs.items())
         if key not in self.engine.kept:
             choice = cheapest(self.model, self.plan.function, "auto", **needs)
-            self.engine.kept[key] = choice.method, choice.sums, len(choice.program.nodes())
+            self.engine.kept[key] = choice.method, choice.sums, len(choice.program.body)
         return self.engine.kept[key]
 
     @property

@@ -15,12 +15,13 @@ import qddot
 from qddot import scalars
 from qddot.cli.main import main
 from qddot.compiler.codegen import c99
+from qddot.compiler.codegen.printer import WIDTH, Function
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.fuse import fused
 from qddot.compiler.runtime import c_compiler
 from qddot.compiler.targets.host import architecture, host
 from qddot.compiler.targets.target import X86
-from qddot.dynamics import choose, export
+from qddot.dynamics import choose, export, exported_function
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError
 from qddot.robots.generators import random_tree
@@ -115,7 +116,7 @@ def test_sine_and_cosine(dtype, fma, tmp_path):
     kernel, program = compiled(
         lambda x: np.array([scalars.sin(x[0]), scalars.cos(x[0])], dtype=object), [1], (2,), dtype=dtype
     )
-    lib = library(tmp_path, [c99.render(program, "f", [("q", 1)], ("out", 2), dtype=dtype, fma=fma)])
+    lib = library(tmp_path, [c99.render(Function(program, "f", [("q", 1)], ("out", 2), dtype, fma=fma))])
     angles = np.concatenate([hard_angles()[::3], [0.0, -0.0, 1e5, -1e5, 1.0000001e5, -3e7, 1e22, np.inf, -np.inf, np.nan]])
     angles = angles.astype(dtype)
     found = np.array([call(lib, "f", [angles[k : k + 1]], 2, dtype) for k in range(angles.size)])
@@ -156,7 +157,7 @@ def test_random_arithmetic_has_the_interpreters_bits(tmp_path):
         plain, _ = compiled_program(function)
         programs += [plain, fused(plain)]
         sources += [
-            c99.render(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], ("z", 5), fma=bool(j))
+            c99.render(Function(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], ("z", 5), fma=bool(j)))
             for j, program in enumerate(programs[-2:])
         ]
     lib = library(tmp_path, sources)
@@ -308,7 +309,7 @@ def strip(text):
 def test_lines_are_short_and_ascii(name):
     text = qddot.load(name).export_c("forward_dynamics", cc="").source
     assert text.isascii()
-    assert max(map(len, text.splitlines())) <= c99.WIDTH + 4
+    assert max(map(len, text.splitlines())) <= WIDTH + 4
     for link in qddot.load(name).link_names:
         assert f"/* {link}: " in text
 
@@ -321,7 +322,7 @@ def test_fusing_keeps_the_sections():
     assert all(label in rest for label in after)  # the same ones in the same order, but for those that became empty
     assert len(after) > 0.9 * len(labels)
     for program in (plain, fused(plain)):
-        assert [n for *_, nodes in program.sections() for n in nodes] == program.nodes()
+        assert [n for *_, nodes in program.sections() for n in nodes] == program.body
     assert all(a <= b for a, b in pairwise(end for end, *_ in fused(plain).graph.marks))
 
 
@@ -332,7 +333,7 @@ def test_the_head_says_what_the_coordinates_are():
     assert "twist in the child's frame: angular rad/s, linear m/s" in flat
     assert "moment N m then force N" in flat
     assert "tau + passive(q, v) + J^T f_ext" in flat
-    assert set(export.ABOUT) <= set(FUNCTIONS)
+    assert set(exported_function.ABOUT) <= set(FUNCTIONS)
 
 
 @pytest.mark.parametrize(
@@ -361,10 +362,10 @@ def test_numbers_beyond_float32():
 
 def test_names_never_collide():
     names = ["arm", "my-arm", "my arm", "my_arm", "my__arm", "7dof", "_arm", "arm_", "", "ärm", "a*/b", "double"]
-    made = [export.c_name(name, "pose") for name in names]
+    made = [exported_function.identifier(name, "pose") for name in names]
     assert len(set(made)) == len(made)
     assert all(re.fullmatch(r"[A-Za-z]\w*", name) and name.isascii() for name in made)
-    assert export.c_name("panda", "forward_dynamics") == "panda_forward_dynamics"
+    assert exported_function.identifier("panda", "forward_dynamics") == "panda_forward_dynamics"
 
 
 @needs_compiler

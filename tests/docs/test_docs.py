@@ -7,7 +7,7 @@ import pytest
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "quickstart.md", DOCS / "formulations.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+PAGES = [DOCS / "quickstart.md", DOCS / "formulations.md", DOCS / "export.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

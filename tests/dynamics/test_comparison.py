@@ -40,7 +40,7 @@ def test_values_that_come_from_memory_cost_more():
     for steps in (near, far):
         graph, nodes, _ = trace(lambda x, s=steps: last_is_first(x, s), [2])
         program = straight_line(graph, nodes, 2)
-        costs.append(program.cost() - len(program.nodes()))
+        costs.append(program.cost() - len(program.body))
     assert costs == [0, 2]
 
 

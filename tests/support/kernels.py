@@ -35,7 +35,7 @@ def compiled(function, sizes, output, lanes=None, dtype="float64", change=str):
     inputs = [(n,) for n in sizes]
     text = change(gufunc.render(program, inputs, [output], width, dtype, host()))
     code = llvm_compile.Code(llvm_compile.compile_object(text))
-    info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
+    info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.body), 0, 0.0, False)
     names = [f"x{k}" for k in range(len(sizes))]
     return kernel_from_code(code, names, inputs, output, info, lambda: ""), as_computed(plain)
 

@@ -15,7 +15,7 @@ from qddot.compiler.ir.program import Program, straight_line
 
 def fused(program: Program) -> Program:
     """The same straight-line program with products fused into sums."""
-    old, nodes = program.graph, program.nodes()
+    old, nodes = program.graph, program.body
     chosen = _choices(program)
     inside = set(chosen.values())
     turned = _turned(program)
@@ -67,7 +67,7 @@ def _negated(graph: Graph, node: int) -> int:
 
 def _turned(program: Program) -> set[int]:
     """What is used by a sign alone."""
-    graph, nodes = program.graph, program.nodes()
+    graph, nodes = program.graph, program.body
     uses = Counter(x for node in nodes for x in graph.args[node]) + Counter(program.outputs)
     signed = {graph.args[node][0] for node in nodes if graph.ops[node] == "neg"}
     return {x for x in signed if uses[x] == 1 and graph.ops[x] not in LEAVES}
@@ -77,7 +77,7 @@ def _choices(program: Program) -> dict[int, int]:
     """For each sum the product that it takes in. A product goes only if every one of its uses takes it in."""
     graph, outputs = program.graph, set(program.outputs)
     users: dict[int, list[int]] = {}
-    for node in program.nodes():
+    for node in program.body:
         for x in graph.args[node]:
             if graph.ops[x] == "mul":
                 users.setdefault(x, []).append(node)

@@ -22,11 +22,7 @@ class Program:
     graph: Graph
     n_inputs: int
     outputs: list[int]
-    body: list[int]
-
-    def nodes(self) -> list[int]:
-        """The nodes that are computed, in order."""
-        return self.body
+    body: list[int]  # the nodes that are computed, in order
 
     def sections(self) -> Iterator[tuple[str, int, list[int]]]:
         """Sections, each of which computes one symbol of one link: (symbol, link, nodes).
@@ -36,7 +32,7 @@ class Program:
         marks = iter([*self.graph.marks, (len(self.graph), "rest", 0)])
         end, symbol, link = next(marks)
         found: list[int] = []
-        for node in self.nodes():
+        for node in self.body:
             if node >= end:
                 if found:
                     yield symbol, link, found
@@ -63,7 +59,7 @@ class Program:
     def count(self) -> dict[str, int]:
         """Operations by kind: mul, add, div, sqrt, sincos, arctan2, other. A fused one counts as both of its parts."""
         total: Counter[str] = Counter(dict.fromkeys(("mul", "add", "div", "sqrt", "sincos"), 0))
-        for node in self.nodes():
+        for node in self.body:
             total.update(OPS[self.graph.ops[node]].counts)
         return dict(total)
 

@@ -31,8 +31,8 @@ class Step(NamedTuple):
 
     def instructions(self) -> int:
         """Operations of a step."""
-        inside = sum(len(self.functions[c.function].nodes()) + len(c.arguments.nodes()) for c in self.calls)
-        return len(self.last.nodes()) + inside
+        inside = sum(len(self.functions[c.function].body) + len(c.arguments.body) for c in self.calls)
+        return len(self.last.body) + inside
 
     def programs(self) -> list[Program]:
         """All of them."""

@@ -43,7 +43,7 @@ def processor(cpu: str) -> Target:
     """A processor of any architecture by LLVM's name, whether or not this machine can run its code."""
     for arch, facts in ARCHITECTURES.items():
         if found := facts.processors.get(cpu):
-            return Target(cpu, arch, found.vector_bits, found.fma)
+            return Target(cpu, arch, found.vector_bits, found.fma, found.doubles)
     known = ", ".join(name for facts in ARCHITECTURES.values() for name in facts.processors)
     raise InputError(f"target processor {cpu!r} is not known; take one of {known}")
 

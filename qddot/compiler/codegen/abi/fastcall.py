@@ -47,7 +47,7 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
     at = 0
     for i, shape in enumerate(inputs):
         lines += _check(i, shape)
-        lines += _copy(i, prod(shape), at, T)
+        lines += copy_input(i, prod(shape), at, T)
         lines.append(f"  br label %check{i + 1}")
         at += prod(shape)
     lines.append(f"check{len(inputs)}:")
@@ -131,8 +131,8 @@ def _check(i: int, shape: Shape) -> list[str]:
     ]
 
 
-def _copy(i: int, count: int, at: int, T: str) -> list[str]:
-    """The content of argument i behind what is already in `%in`, four numbers at a time."""
+def copy_input(i: int, count: int, at: int, T: str) -> list[str]:
+    """The content of argument i, %data{i}, behind what is already in %in, four numbers at a time."""
     lines, size, k = [], number_bytes(T), 0
     while k < count:
         V, step = (f"<4 x {T}>", 4) if count - k >= 4 else (T, 1)

@@ -94,7 +94,7 @@ class Emitter:
         if minus_c:
             lines.append(f"  %v{n}.c = fneg {self.V} {c}")
             c = f"%v{n}.c"
-        return [*lines, *sincos.multiply_add(f"%v{n}", self.V, self.suffix, a, b, c, self.target.fma)]
+        return [*lines, *sincos.multiply_add(f"%v{n}", self.V, self.suffix, a, b, c, self.target.fuses(self.dtype))]
 
     def sincos(self, pair: str, angle: str) -> str:
         """A line that computes %pair, the sine and the cosine of an angle."""

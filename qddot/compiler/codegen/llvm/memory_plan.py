@@ -147,8 +147,8 @@ class MemoryPlan:
         return ("sc", self.sincos_slots[n]) if n in self.sincos_slots else ("mem", self.slots[n])
 
 
-def plan(program: Program, lanes: int, options: CoreOptions) -> MemoryPlan:
-    """The plan of a program for a lane width."""
+def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) -> MemoryPlan:
+    """The plan of a program for a lane width; `simd`: whether the target has vectors at all."""
     graph, body = program.graph, program.body
     of = {graph.args[n][0] for n in body if graph.ops[n] in ("sin", "cos")}
     angles = [a for a in sorted(of) if graph.ops[a] == "input"]  # the others are computed on the way
@@ -170,7 +170,7 @@ def plan(program: Program, lanes: int, options: CoreOptions) -> MemoryPlan:
         functions=functions,
         angles=angles,
         sincos_slots=sincos_slots,
-        sincos_lanes=SCALAR_SINCOS_LANES if lanes == 1 and len(angles) > 2 else 1,
+        sincos_lanes=SCALAR_SINCOS_LANES if simd and lanes == 1 and len(angles) > 2 else 1,
         slots=_crossing(program, functions, sincos_slots),
         prefetches=_prefetches(options.prefetch_lines, code),
         prefetch_locality=3 if sum(options.prefetch_lines) <= L1_PREFETCH_MAX_LINES else 2,

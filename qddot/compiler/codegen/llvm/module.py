@@ -47,7 +47,7 @@ def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> 
     """Sine, cosine and arctan2 for all lane widths in use."""
     text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
     for width in sorted(widths):
-        text.append(sincos.define(width, target.fma))
+        text.append(sincos.define(width, target.fuses("float64")))
         if any(e.T == "float" for e in emitters.values()):
             text.append(sincos.single(width))
     return text

@@ -178,7 +178,7 @@ class FunctionBody:
 def straight_line_core(program: Program, emitter: Emitter, options: CoreOptions | None = None, tag: str = "") -> Core:
     """The core of a program; `tag` is part of the names of its functions."""
     options = options or CoreOptions()
-    name, made = f"{emitter.lanes}{tag}", plan(program, emitter.lanes, options)
+    name, made = f"{emitter.lanes}{tag}", plan(program, emitter.lanes, options, emitter.target.vector_bits > 0)
     bodies = [FunctionBody(emitter, made, k).text(f"chunk{name}_{k}") for k in range(len(made.functions))]
     functions = (*bodies, _driver(emitter, made, name))
     return Core(emitter, functions, made.scratch, made.outputs, made.sincos_lanes)
