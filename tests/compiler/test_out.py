@@ -13,7 +13,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import qddot
-from qddot.compiler.runtime import llvm_compile, threads, thread_pool
+from qddot.compiler.runtime import llvm_compile, thread_pool, threads
 from qddot.compiler.runtime.threads import in_parallel
 
 N = 6

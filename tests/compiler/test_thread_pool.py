@@ -148,7 +148,8 @@ def test_the_process_ends_with_its_threads():
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_interruptions_reach_the_caller():
-    code = "    try:\n        while True:\n            kernel(x, x, x)\n    except KeyboardInterrupt:\n        print('stopped')\n"
+    code = "    try:\n        while True:\n            kernel(x, x, x)\n"
+    code += "    except KeyboardInterrupt:\n        print('stopped')\n"
     process = run(BATCHES + code)
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.compiler.ir.packed_output import Layout
-from qddot.compiler.runtime import thread_pool
+from qddot.compiler.runtime import result_pool, thread_pool
 from qddot.compiler.runtime.fastcall import one_state
 from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
@@ -75,6 +75,8 @@ class Batches:
         self._single = info.dtype == "float32"
         self._count, self._axes = len(inputs), len(output) - len(inputs[0])
         self._sizes = prod(inputs[0]), prod(output)
+        row = self.dtype.itemsize * max(1, prod(output))
+        self._pooled = -(-result_pool.MIN_BYTES // row) * max(1, prod(inputs[0]))  # numbers of the first input
 
     def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
@@ -86,6 +88,8 @@ class Batches:
             first = args[0]
             if out is not None and not self._is_usual(out, first):
                 out = self._checked(out, args)
+            if out is None and type(first) is np.ndarray and first.size >= self._pooled:
+                out = self._fresh(args)
             if type(first) is np.ndarray and first.size > self.one_thread and get_num_threads() > 1:
                 result = self._by_native_threads(args, out)
                 return self._threaded(args, out) if result is None else result
@@ -97,6 +101,14 @@ class Batches:
             if error.args:
                 raise
             raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
+
+    def _fresh(self, args: tuple[Any, ...]) -> NDArray[Any] | None:
+        """Memory for the result of a plain batch: one batch axis, in the first input and as long in all that have it."""
+        states = len(args[0])
+        for a, shape in zip(args, self.inputs, strict=True):
+            if type(a) is not np.ndarray or (a.shape != (states, *shape) and (a is args[0] or a.shape != shape)):
+                return None
+        return result_pool.empty((states, *self.output), self.dtype)
 
     def _is_usual(self, out: Any, first: Any) -> bool:
         """Whether an array to write results into is what almost all are. A ufunc makes sure of the rest of its shape."""

@@ -61,6 +61,11 @@ class Target:
         return self.arch == X86 and self.vector_bits == 512
 
     @property
+    def registers(self) -> int:
+        """For vectors."""
+        return 16 if self.arch == X86 and not self.avx512 else 32
+
+    @property
     def identity(self) -> str:
         """Everything about processor and system that compiled code depends on, for the keys of the cache."""
         return repr((sys.platform, platform.machine(), self, _processor() if self.cpu == HOST else ""))

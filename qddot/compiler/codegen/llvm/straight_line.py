@@ -24,7 +24,7 @@ from qddot.compiler.codegen.llvm.transpose_eight_doubles import four_columns
 from qddot.compiler.ir.ops import LEAVES
 from qddot.compiler.ir.program import Program
 
-RELOAD_AFTER_OPS = 50  # since its last use, a value is reloaded instead of being kept in a register
+RELOAD_AFTER_OPS = 50  # since its last use, a value is reloaded; of 32 registers, with fewer the sooner (decision 12)
 
 _REACH_LINES = 256  # that one base pointer reaches by 8-bit displacements
 
@@ -42,13 +42,14 @@ class FunctionBody:
         self.angles: set[int] = set()  # whose sine and cosine are in registers
         self.bases: dict[Location, tuple[str, int]] = {}  # base pointers by memory and reach: name, and period of origin
         self.now = self.period = 0
+        self.reload_after = RELOAD_AFTER_OPS * emitter.target.registers // 32
         self.labels = 0
 
     def text(self, name: str) -> str:
         """The function; the last one also stores the results that no function computes."""
         for k, n in enumerate(self.nodes):
             self.now = k
-            self.period = self.now // RELOAD_AFTER_OPS
+            self.period = self.now // self.reload_after
             self._prefetch(n)
             self._compute(n)
             if n in self.plan.slots:
@@ -88,7 +89,7 @@ class FunctionBody:
                 self._transpose(tile)
             return self.names[n]
         in_memory = op != "less" and (n not in self.own or n in self.plan.slots)
-        old = in_memory and self.now - self.used.get(n, self.now) > RELOAD_AFTER_OPS
+        old = in_memory and self.now - self.used.get(n, self.now) > self.reload_after
         self.used[n] = self.now
         if n not in self.names and op == "less":  # a comparison is not stored but repeated
             self.lines += self.emitter.operation(n, op, [self._value(x) for x in self.graph.args[n]])
