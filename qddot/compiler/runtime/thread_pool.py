@@ -16,7 +16,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from qddot.compiler.codegen.abi import thread_pool as layout
+from qddot.compiler.runtime import pool_layout as layout
 from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.llvm_compile import ENVIRONMENT_WORDS, Code, compile_object, library_functions
@@ -79,8 +79,10 @@ class _Pool:
 
 def _code() -> Code:
     """The code of the pool, from the cache if it is there."""
+    from qddot.compiler.codegen.abi.thread_pool import render
+
     target = host()
-    text = layout.render(target)
+    text = render(target)
     key = hashlib.sha256(repr(("threads", target.identity, text)).encode()).hexdigest()
     found = stored.find(key, {})
     return (found or stored.store(key, {}, compile_object(text, target, "threads"), {})).code

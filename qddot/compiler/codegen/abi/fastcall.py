@@ -66,9 +66,25 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         at += prod(shape)
     # the value of a keyword follows the arguments; it may overlap them, and is written when the result is known to be good
     lines += ["out.given:", f"  br label %check{n}", *_check(n, output, USABLE | WRITEABLE), "  br label %compute", "make:"]
+    lines += [
+        *_make(output, T),
+        "compute:",
+        f"  %data = phi ptr [ %data.new, %made ], [ %own, %copy{n} ]",
+        f"  %result = phi ptr [ %array, %made ], [ %a{n}, %copy{n} ]",
+        f"  %result.data = phi ptr [ %data.new, %made ], [ %data{n}, %copy{n} ]",
+        "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
+    ]
+    lines += [*_all_finite(n_out, T), *_return(n_out, T)]
+    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _make(output: Shape, T: str) -> list[str]:
+    """A new array, whose memory is %data.new; ends at %made."""
+    lines = list[str]()
     for k, d in enumerate(output):
         lines += [f"  %dim{k} = getelementptr i64, ptr %dims, i64 {k}", f"  store i64 {d}, ptr %dim{k}"]
-    lines += [
+    return [
+        *lines,
         f"  %array = call ptr %new(ptr %type, i32 {len(output)}, ptr %dims, i32 {_TYPE_NUMBER[T]}, ptr null, ptr null, "
         "i32 0, i32 0, ptr null)",
         "  %failed = icmp eq ptr %array, null",
@@ -79,14 +95,12 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         f"  %data.p = getelementptr i8, ptr %array, i64 {DATA}",
         "  %data.new = load ptr, ptr %data.p",
         "  br label %compute",
-        "compute:",
-        f"  %data = phi ptr [ %data.new, %made ], [ %own, %copy{n} ]",
-        f"  %result = phi ptr [ %array, %made ], [ %a{n}, %copy{n} ]",
-        f"  %result.data = phi ptr [ %data.new, %made ], [ %data{n}, %copy{n} ]",
-        "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
     ]
-    lines += _all_finite(n_out, T)
-    lines += [
+
+
+def _return(n_out: int, T: str) -> list[str]:
+    """From %good: the new array, or the given one with the result in it. From %bad: what the general function gives."""
+    return [
         "good:",
         "  br i1 %fresh, label %return.new, label %return.out",
         "return.new:",
@@ -110,7 +124,6 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         "  %answer = call ptr %hand(ptr %general, ptr %args, i64 %nargs, ptr %names)",
         "  ret ptr %answer",
     ]
-    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
 
 
 def _only_name(name: str) -> list[str]:

@@ -11,20 +11,29 @@ hundred microseconds after a job, because the next one is often near and waking 
 
 from __future__ import annotations
 
+from qddot.compiler.runtime.pool_layout import (
+    ARGUMENTS,
+    CHUNK,
+    CHUNKS,
+    CONDITION,
+    COUNT,
+    DONE,
+    ENVIRONMENT,
+    FUNCTION,
+    JOB,
+    LIMIT,
+    LOCK,
+    MUTEX,
+    SLEEPERS,
+    STATES,
+    UNLOCK,
+    WAIT,
+    WAKE,
+    WORKERS,
+    YIELD,
+)
 from qddot.compiler.targets.target import Target
 
-# Words of a pool, each group in cache lines of its own; mutex and condition variable are the system's
-STATE, DONE, SLEEPERS, LIMIT, JOB, WORKERS, LOCK, UNLOCK, WAIT, WAKE, YIELD, MUTEX, CONDITION = (
-    *(0, 8, 16, 17, 18, 19),
-    *(24, 25, 26, 27, 28),
-    *(32, 64),
-)
-POOL_WORDS = 96
-
-# Words of a job; then the memory of each argument, and the strides as NumPy's loops have them
-FUNCTION, STATES, CHUNK, CHUNKS, COUNT, ENVIRONMENT, ARGUMENTS = range(7)
-
-MAX_CHUNKS = 1 << 20
 _BITS = 24  # of a number of a chunk in the pool's first word
 _MASK = (1 << _BITS) - 1
 _IDLE_SPINS = 4000
