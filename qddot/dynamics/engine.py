@@ -41,18 +41,6 @@ class Engine:
         self._kernels: dict[Any, Kernel] = {}
         self._fast_calls: dict[Any, Callable[..., Any]] = {}  # for one state; they return None for anything else
 
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def nq(self) -> int:
-        return self.model.nq
-
-    @property
-    def nv(self) -> int:
-        return self.model.nv
-
     @cached_property
     def tree(self) -> Engine:
         """The engine of the spanning tree: loops cut open, no other constraints."""

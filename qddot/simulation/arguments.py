@@ -185,7 +185,7 @@ def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ..
         raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
     if not engine.model.is_constrained:
         if gains is not None:
-            raise InputError(f"gains= are for robots with loops, and robot {engine.name!r} has none")
+            raise InputError(f"gains= are for robots with loops, and robot {engine.model.name!r} has none")
         return (), None, False
     if gains is not None and constraints != "baumgarte":
         raise InputError("gains= are those of constraints='baumgarte'")

@@ -110,7 +110,7 @@ def _energies(axis: Any, trajectory: Trajectory) -> None:
 
 
 def _title(trajectory: Trajectory) -> str:
-    info, parts = trajectory.info, [printable(trajectory.robot.engine.name)]
+    info, parts = trajectory.info, [printable(trajectory.robot.engine.model.name)]
     if "integrator" in info:
         parts.append(str(info["integrator"]))
     if "dt" in info:

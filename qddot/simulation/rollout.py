@@ -73,22 +73,22 @@ class Rollout:
         for name in options:
             if name not in RolloutOptions.__annotations__:
                 raise TypeError(f"Rollout() got an unexpected keyword argument {name!r}")
-        engine = robot.engine
-        if engine.nv == 0:
-            raise InputError(f"robot {engine.name!r} has no degrees of freedom, so there is nothing to simulate")
+        engine, model = robot.engine, robot.engine.model
+        if model.nv == 0:
+            raise InputError(f"robot {model.name!r} has no degrees of freedom, so there is nothing to simulate")
         integrator = options.get("integrator", "rk4")
         if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
-        self.robot, self.engine, self.model, self.integrator = robot, engine, engine.model, integrator
+        self.robot, self.engine, self.model, self.integrator = robot, engine, model, integrator
         self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(options.get("t0", 0.0), "t0")
-        law, self.held = arguments.controls(self.model, controls, options.get("inputs"))
-        self.free, self.values = arguments.free(self.model, options.get("free"))
-        motion = arguments.motion(self.model, options.get("prescribed"))
+        law, self.held = arguments.controls(model, controls, options.get("inputs"))
+        self.free, self.values = arguments.free(model, options.get("free"))
+        motion = arguments.motion(model, options.get("prescribed"))
         keep = arguments.keeping(engine, options.get("constraints", "projection"), options.get("gains"))
         n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
-        sizes = (engine.nq, engine.nv, *((n_held,) if n_held else ()))
-        tape = None if law is None else arguments.recorded("controls", law, (engine.nv,), sizes)
-        extra = arguments.forces(self.model, options.get("forces", ()), self._parameters)
+        sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
+        tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
+        extra = arguments.forces(model, options.get("forces", ()), self._parameters)
         self.plan = Plan(tape, n_held, extra, motion, *keep)
         self._supported()
 
@@ -98,7 +98,7 @@ class Rollout:
         if implicit and special:
             raise InputError(f"integrator {self.integrator!r} does not do {special}; take 'rk4'")
         if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.engine.name!r} has loops; prescribe the motion by a law of control instead")
+            raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -145,7 +145,7 @@ class Rollout:
 
     def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
         """Refuses to begin a run whose states, forces and times would not fit into memory."""
-        numbers = prod(start.state.shape[:-1]) * (self.engine.nq + 2 * self.engine.nv) + 1
+        numbers = prod(start.state.shape[:-1]) * (self.model.nq + 2 * self.model.nv) + 1
         needed, there = 8 * rows * numbers, arguments.memory()
         if needed > there:
             raise InputError(
@@ -161,7 +161,7 @@ class Rollout:
             rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
             if max(off, rate) > solver.open_limit:
                 raise InputError(
-                    f"the loops of robot {self.engine.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
+                    f"the loops of robot {self.model.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
                     f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
                     f"v0 = robot.project_velocity(q0, v0)"
                 )
@@ -191,7 +191,7 @@ class Rollout:
             raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are needed")
         rows = (begin + steps) // record - begin // record
         self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
-        n = self.engine.nq + self.engine.nv
+        n = self.model.nq + self.model.nv
         flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
         records = np.empty((len(flat), rows + with_start, n))
         records[:, :with_start] = flat[:, None, :n]
@@ -199,7 +199,7 @@ class Rollout:
             held, values = self._flat(self.held, 2, batch), self._joined(batch)
             flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
         records = records.reshape(*batch, rows + with_start, n)
-        q, v = records[..., : self.engine.nq], records[..., self.engine.nq :]
+        q, v = records[..., : self.model.nq], records[..., self.model.nq :]
         return Progress(begin + steps, flat.reshape(state.shape)), q, v
 
     def _advance(
@@ -241,7 +241,7 @@ class Rollout:
 
     @cached_property
     def _past(self) -> tuple[int, ...]:
-        return INTEGRATORS[self.integrator].past(self.engine.nq, self.engine.nv)
+        return INTEGRATORS[self.integrator].past(self.model.nq, self.model.nv)
 
     @property
     def _chosen(self) -> tuple[str, bool, int]:
@@ -256,7 +256,7 @@ class Rollout:
     @property
     def _sizes(self) -> list[int]:
         """Of the step's inputs: state, (t, dt), held inputs, parameters."""
-        n = self.engine.nq + self.engine.nv + sum(self._past)
+        n = self.model.nq + self.model.nv + sum(self._past)
         return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
 
     def _loop(self, starting: bool, lanes: int) -> TimeLoop:
@@ -282,8 +282,8 @@ class Rollout:
     def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
         if (starting, lanes) not in self._loops:
             n, _, held, *values = self._sizes
-            layout = Layout(n, held, sum(values), self.engine.nq + self.engine.nv, lanes)
-            what = f"{self.integrator} of {self.engine.name!r}"
+            layout = Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes)
+            what = f"{self.integrator} of {self.model.name!r}"
             try:
                 step = self._traced_step(starting)
             except KernelTooLargeError as error:
@@ -294,7 +294,7 @@ class Rollout:
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
         if starting not in self._steps:
-            what = f"a step of {self.integrator} of {self.engine.name!r}"
+            what = f"a step of {self.integrator} of {self.model.name!r}"
 
             sizes = self._sizes
             graph, (x, clock, u, *values) = unknowns(sizes)
@@ -331,7 +331,7 @@ class Rollout:
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
         """One step of one sample; x is q, v and what the integrator remembers."""
-        nq, nv = self.engine.nq, self.engine.nv
+        nq, nv = self.model.nq, self.model.nv
         edges = np.cumsum([nq, nv, *self._past])[:-1]
         q, v, *past = np.split(x, edges)
         found = INTEGRATORS[self.integrator]
@@ -382,13 +382,13 @@ class Rollout:
 
     @cached_property
     def _forces_kernel(self) -> Kernel:
-        width, nv = self.held.shape[-1], self.engine.nv
-        shapes = [(self.engine.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
+        width, nv = self.held.shape[-1], self.model.nv
+        shapes = [(self.model.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
         graph, (q, v, t, *rest) = unknowns([prod(s) for s in shapes])
         u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
         forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.engine.name!r}", graph, forces, names, shapes, (nv,))
+        return kernel_of(f"the joint forces of {self.model.name!r}", graph, forces, names, shapes, (nv,))
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]

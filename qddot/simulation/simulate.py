@@ -115,8 +115,8 @@ def drift(engine: Engine, q: Any, v: Any) -> dict[str, Any]:
     rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
     if np.any(solver_of(engine).dependence(q, v) > 1.0):
         warnings.warn(
-            f"the loops of robot {engine.name!r} came so near to a singular configuration that their rows depend on each "
-            f"other; what follows is doubtful. Start elsewhere, or add joint friction",
+            f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
+            f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
             QddotWarning,
             stacklevel=4,
         )

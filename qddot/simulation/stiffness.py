@@ -69,9 +69,9 @@ def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
 
 def limit(rollout: Rollout, start: Progress) -> Limit | None:
     """The longest stable step of an explicit integrator; None where there is no limit, or it would take long to find."""
-    if rollout.integrator not in _GROWTH or rollout.engine.nv > _LONG:
+    if rollout.integrator not in _GROWTH or rollout.model.nv > _LONG:
         return None
-    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.engine.nq]
+    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.model.nq]
     some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else np.empty(0, int)
     q, values = states[some], rollout._joined(start.state.shape[:-1])[some]
     if rollout._has_functions or rollout.free:
