@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+SHOWN_CHARS = 60  # of a value in a message
 _NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
 
 
@@ -105,6 +106,12 @@ class Finding:
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         return printable(f"{place}{self.element}: {self.message}; {self.fix}")
+
+
+def shown(value: object) -> str:
+    """A value as messages have it: its repr, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 3]}..."
 
 
 def message(where: str, element: str, problem: str, fix: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.errors import FileError, ModelError, message
+from qddot.errors import FileError, ModelError, message, shown
 from qddot.formats.files import of_file, read_bytes
 from qddot.formats.registry import ReadOptions, register
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
@@ -88,7 +88,7 @@ def _add_row(b: Builder, parent: str, k: int, row: Mapping[str, Any], where: str
     link = row.get("name", f"link{k}")
     if not isinstance(link, str) or not 0 < len(link) <= MAX_CELL:
         fix = f"give a text of 1 to {MAX_CELL} characters"
-        raise ModelError(message(where, f"row {k}", f"its name is {_shown(link)}", fix))
+        raise ModelError(message(where, f"row {k}", f"its name is {shown(link)}", fix))
     element, joint = f"link {link!r}", f"joint{k}"
     for key in row:
         _choice(key, KEYS, "key", where, element)
@@ -130,7 +130,7 @@ def _choice(value: Any, known: Iterable[str], what: str, where: str, element: st
     if value not in known:
         near = difflib.get_close_matches(str(value)[:MAX_CELL], known, n=1, cutoff=0.5)
         fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(known)
-        raise ModelError(message(where, element, f"unknown {what} {_shown(value)}", fix))
+        raise ModelError(message(where, element, f"unknown {what} {shown(value)}", fix))
 
 
 def _number(value: Any, key: str, where: str, element: str) -> float:
@@ -144,7 +144,7 @@ def _number(value: Any, key: str, where: str, element: str) -> float:
         if math.isfinite(x):
             return x
     fix = "write a finite decimal number" + (", or leave a limit out" if "limit" in key or key in _LIMITS else "")
-    raise ModelError(message(where, element, f"{key} is {_shown(value)}", fix))
+    raise ModelError(message(where, element, f"{key} is {shown(value)}", fix))
 
 
 def _angle(value: Any, key: str, where: str, element: str) -> float:
@@ -162,7 +162,7 @@ def _angle(value: Any, key: str, where: str, element: str) -> float:
         return _number(value, key, where, element)
     except ModelError:
         fix = "write radians, a multiple of pi such as -pi/2, or degrees such as 90deg"
-        raise ModelError(message(where, element, f"{key} is {_shown(value)}", fix)) from None
+        raise ModelError(message(where, element, f"{key} is {shown(value)}", fix)) from None
 
 
 def _vector(row: Mapping[str, Any], key: str, where: str, element: str) -> list[float]:
@@ -175,13 +175,8 @@ def _vector(row: Mapping[str, Any], key: str, where: str, element: str) -> list[
         flat = []
     if len(flat) not in sizes:
         need = " or ".join(str(n) for n in sizes)
-        raise ModelError(message(where, element, f"{key} is {_shown(value)}", f"give {need} numbers"))
+        raise ModelError(message(where, element, f"{key} is {shown(value)}", f"give {need} numbers"))
     return [_number(x, key, where, element) for x in flat]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -237,11 +232,11 @@ def _robot_option(key: str, value: Any, where: str) -> Any:
     if key == "gravity":
         flat = value.replace(",", " ").split() if isinstance(value, str) else value
         if not isinstance(flat, list) or len(flat) != 3:
-            raise ModelError(message(where, element, f"it is {_shown(value)}", "give three numbers"))
+            raise ModelError(message(where, element, f"it is {shown(value)}", "give three numbers"))
         return [_number(x, key, where, element) for x in flat]
     if not isinstance(value, str) or not 0 < len(value) <= MAX_CELL:
         fix = f"give a text of 1 to {MAX_CELL} characters"
-        raise ModelError(message(where, element, f"it is {_shown(value)}", fix))
+        raise ModelError(message(where, element, f"it is {shown(value)}", fix))
     if key == "convention":
         _choice(value, CONVENTIONS, "convention", where, element)
     return value
@@ -319,10 +314,10 @@ def _read_toml(file: Path, text: str) -> _Table:
     robot, links = content.get("robot", {}), content.get("link", [])
     if not isinstance(robot, dict):
         fix = "write a table [robot]"
-        raise FileError(message(f"{file}:{_line(lines, 1, 'robot')}", "robot", f"it is {_shown(robot)}", fix))
+        raise FileError(message(f"{file}:{_line(lines, 1, 'robot')}", "robot", f"it is {shown(robot)}", fix))
     if not isinstance(links, list) or not all(isinstance(row, dict) for row in links):
         fix = "write a table [[link]] a joint"
-        raise FileError(message(f"{file}:{_line(lines, 1, 'link')}", "link", f"it is {_shown(links)}", fix))
+        raise FileError(message(f"{file}:{_line(lines, 1, 'link')}", "link", f"it is {shown(links)}", fix))
     start = next((k for k, line in enumerate(lines, 1) if re.match(r"\s*\[\s*robot\s*\]", line)), 1)
     options = {}
     for key, value in robot.items():

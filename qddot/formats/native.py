@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qddot.errors import FileError, Finding, ModelError, message
+from qddot.errors import FileError, Finding, ModelError, message, shown
 from qddot.formats.atomic import replacing
 from qddot.formats.files import of_file
-from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse, shown
+from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse
 from qddot.formats.registry import ReadOptions, register
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder

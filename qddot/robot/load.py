@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot import formats, robots
-from qddot.dynamics.loop_assembly import positive
+from qddot.dynamics.input_checks import positive
 from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unknown
 from qddot.formats.files import of_file
 from qddot.mechanism import builder
@@ -68,7 +68,7 @@ def load(
     reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
     """
     if loop_tolerance is not None:
-        positive(loop_tolerance, "loop_tolerance")
+        positive(loop_tolerance, "loop_tolerance", "m or rad")
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     try:

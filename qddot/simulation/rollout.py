@@ -19,6 +19,7 @@ from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import HasEngine
+from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
 from qddot.dynamics.pivots import guarded
 from qddot.dynamics.trace import filling, with_traced_inertias
@@ -80,7 +81,7 @@ class Rollout:
         if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
         self.robot, self.engine, self.model, self.integrator = robot, engine, model, integrator
-        self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(options.get("t0", 0.0), "t0")
+        self.dt, self.t0 = positive(dt, "dt"), finite(options.get("t0", 0.0), "t0")
         law, self.held = arguments.controls(model, controls, options.get("inputs"))
         self.free, self.values = arguments.free(model, options.get("free"))
         motion = arguments.motion(model, options.get("prescribed"))
@@ -184,7 +185,7 @@ class Rollout:
 
         `with_start` puts the states that it starts from in front of them.
         """
-        steps, record = arguments.count(steps, "steps"), arguments.count(record, "record")
+        steps, record = count(steps, "steps"), count(record, "record")
         begin, state = progress
         batch = state.shape[:-1]
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
@@ -208,11 +209,11 @@ class Rollout:
         run = self._eagerly if not self.engine.compiled else self._compiled
         first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
         split_at = (begin + first) // record - begin // record
-        for starting, count, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
-            if count:
+        for starting, several, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
+            if several:
                 here = begin if starting else begin + first
-                window = held[:, here : here + count]
-                state = run(starting, state, window, values, here, count, record, records[:, rows])
+                window = held[:, here : here + several]
+                state = run(starting, state, window, values, here, several, record, records[:, rows])
         return state
 
     def _compiled(

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
+from qddot.dynamics.input_checks import count, positive
 from qddot.errors import InputError, QddotWarning, unknown
 from qddot.simulation import adaptive, stiffness
-from qddot.simulation.arguments import count, positive
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Progress, Rollout, RolloutOptions
 from qddot.simulation.trajectory import Trajectory
