@@ -49,7 +49,7 @@ def two_arms() -> tuple[qddot.Robot, np.ndarray]:
 
 
 def describe(model: qddot.mechanism.model.Model) -> tuple[str, list[int]]:
-    """The model as `loops_bench.cpp` reads it, depth first, and the order of our freedoms in it."""
+    """The model as `loops_bench.cpp` reads it, depth first, and the order of our degrees of freedom in it."""
 
     def pose(T) -> list[float]:
         return [*np.ravel(T.R.rows).tolist(), *T.p]
@@ -104,7 +104,7 @@ def compare(robot: qddot.Robot, around: np.ndarray, spread: float, mu: float, it
     one, two = 1e9 * min(ours), 1e9 * min(other)
     info = kernel.info
     print(
-        f"{robot.name:10} {robot.model.nv:3} freedoms, {len(solver_of(robot.engine).rows)} rows: qddot {one:7.1f} ns "
+        f"{robot.name:10} {robot.model.nv:3} DoF, {len(solver_of(robot.engine).rows)} rows: qddot {one:7.1f} ns "
         f"({info.method}, {info.instructions} operations, {info.lanes} lanes), Pinocchio {two:8.1f} ns, "
         f"ratio {two / one:.1f}, difference {error:.1e}"
     )

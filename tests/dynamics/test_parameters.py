@@ -102,7 +102,7 @@ def test_every_function_on_every_kind_of_joint(name, names, kind):
 
 @pytest.fixture(scope="module")
 def tree():
-    """Branches, joints of several freedoms, a joint that follows another, dots in names."""
+    """Branches, joints of several degrees of freedom, a joint that follows another, dots in names."""
     b = qddot.Builder("tree", gravity=(1.0, -2.0, -9.0))
     one = np.diag([0.1, 0.2, 0.25])
     b.link("base", 3.0, (0.1, 0.2, 0.0), one).joint("root", "world", "base", Free(), qddot.pose((0.1, 0.0, 0.2)))
@@ -145,7 +145,7 @@ def test_shapes(tree):
         "placement": (5, 4, 4),
         "position": (5, 3),
         "gravity": (3,),
-        "damping": (tree.nv,),  # the follower has no freedom of its own
+        "damping": (tree.nv,),  # the follower has no DoF of its own
         "spring_reference": (tree.nq,),
         "arm.mass": (),
         "arm.mass.mass": (),
@@ -479,7 +479,7 @@ def test_the_rest_still_folds():
 
 
 def test_a_rotor_that_may_be_zero_is_not_taken_for_none(tree):
-    """Six freedoms without a rotor have a formula of their own; with one that is free the general one must be used."""
+    """Six DoF without a rotor have a formula of their own; with one that is free the general one must be used."""
     rng = np.random.default_rng(0)
     known = state_of(tree, rng)
     arrays = [known[x] for x in ("q", "v", "tau")]
