@@ -40,7 +40,7 @@ from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import adapters
 from qddot.errors import unknown
 from qddot.mechanism import parameters
-from qddot.mechanism.array_shape import Axes
+from qddot.mechanism.array_axes import Axes
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import regrouped, simplified
 

@@ -144,7 +144,7 @@ class Model:
     friction_velocity: float = 1e-3
     loop_tolerance: float | None = None  # m or rad up to which loops count as closed; None: as accurate as the model is
     findings: tuple[Finding, ...] = ()
-    pivot_floor: tuple[Vector, ...] = ()  # by `pivots.guarded`: what pivots of M must be above, to be no rounding
+    pivot_floor: tuple[Vector, ...] = ()  # by `conditioning.guarded`: what pivots of M must be above, to be no rounding
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot.errors import InputError, extra, printable
-from qddot.mechanism.state_columns import QUANTITIES, Column
+from qddot.mechanism.array_axes import QUANTITIES, Column
 from qddot.simulation.trajectory import DERIVED
 
 if TYPE_CHECKING:

@@ -17,20 +17,19 @@ from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets.host import host
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
+from qddot.dynamics.conditioning import guarded
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
-from qddot.dynamics.pivots import guarded
 from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unknown
 from qddot.mechanism import parameters
-from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.array_axes import JointIndex
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.integrators import INTEGRATORS, State
-from qddot.simulation.step_program import Calls
-from qddot.simulation.system import Law, Plan, System
+from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
 MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls

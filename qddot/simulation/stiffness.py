@@ -24,7 +24,7 @@ from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_derivatives
 from qddot.errors import QddotWarning
-from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.array_axes import JointIndex
 from qddot.scalars import stack
 from qddot.spatial.dual import Dual
 

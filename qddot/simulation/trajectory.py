@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, unknown
 from qddot.mechanism import configurations
-from qddot.mechanism.state_columns import Column, columns
+from qddot.mechanism.array_axes import Column, columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
