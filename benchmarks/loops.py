@@ -22,7 +22,7 @@ STATES, ROUNDS = 4096, 15
 def two_arms() -> tuple[qddot.Robot, np.ndarray]:
     """Two PUMA 560 without rotors, 1 m apart, and where they start; the first carries a box that the second holds too."""
     arm = qddot.load("puma560").model
-    b = qddot.Builder("two_arms")
+    b = qddot.Builder("two_arms", allow_unphysical=True)  # inertias as published
     for side, x in (("left", -0.5), ("right", 0.5)):
         for i, p in arm.outward():
             m, h, I = arm.inertia[i]

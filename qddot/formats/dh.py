@@ -63,18 +63,20 @@ def from_rows(
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
     snap: float = 0.0,
     where: Sequence[str] | None = None,
+    allow_unphysical: bool = False,
 ) -> Builder:
     """The Builder of a serial arm given by one mapping a joint; see `KEYS` for what a row may hold.
 
     `kind` is "revolute" unless said otherwise, what is left out is zero, limits left out are infinite; `inertia` is
-    about the centre of mass. `where` names the place each row came from, for messages.
+    about the centre of mass. `where` names the place each row came from, for messages. `allow_unphysical` keeps inertias
+    that no body has, as findings.
     """
     _choice(convention, CONVENTIONS, "convention", "")
     rows = list(rows)
     places = [f"row {k}" for k in range(1, len(rows) + 1)] if where is None else where
     if not rows:
         raise ModelError(message("", "DH table", "it has no rows", "give one row a joint"))
-    builder = Builder(name, gravity=gravity, snap=snap)
+    builder = Builder(name, gravity=gravity, snap=snap, allow_unphysical=allow_unphysical)
     parent = WORLD
     for k, (row, place) in enumerate(zip(rows, places, strict=True), 1):
         parent = _add_row(builder, parent, k, row, place, convention)
@@ -204,7 +206,7 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
         if len(rows) > MAX_ROWS:
             problem = f"it has {len(rows)} rows, more than the {MAX_ROWS} that are read"
             raise FileError(message(str(file), "DH table", problem, "split the robot or build it in Python"))
-        return from_rows(rows, snap=snap, where=places, **{"name": file.stem, **options})
+        return from_rows(rows, snap=snap, where=places, allow_unphysical=True, **{"name": file.stem, **options})
     except FileError:
         raise
     except ModelError as error:

@@ -241,9 +241,12 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
         return parameters.current(self.model, name)
 
-    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
-        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
-        return Robot(parameters.with_values(self.model, values), self.compiled)
+    def with_parameters(self, values: Mapping[str, ArrayLike], *, allow_unphysical: bool = False) -> Robot:
+        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error.
+
+        `allow_unphysical` keeps inertias that no body has, as least squares may find them; `findings` names them.
+        """
+        return Robot(parameters.with_values(self.model, values, allow_unphysical), self.compiled)
 
     def base_parameters(self, tolerance: float = 1e-9) -> BaseParameters:
         """Which combinations of the links' inertias joint forces depend on, and their values (docs/parameters.md).
