@@ -143,6 +143,21 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNa
     return UnknownNameError(f"{owner} has no {what} {name!r}: {hint}")
 
 
+def unexpected(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for a keyword argument that a function does not take, with the one that may be meant."""
+    known = list(known)
+    near = difflib.get_close_matches(name[:_NEAR_LENGTH], known, n=1)
+    hint = f"did you mean {near[0]!r}? It" if near else "it"
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}; {hint} takes {', '.join(known)}")
+
+
+def one_name(x: object, what: str) -> str:
+    """A name as a user gives it; a list of names, None or a number is an error."""
+    if not isinstance(x, str):
+        raise InputError(f"{what} is {shown(x)}; give one name")
+    return x
+
+
 def extra(module: str, name: str, what: str) -> types.ModuleType:
     """A module of an optional package, or an error that says for what it is needed and how to get it."""
     try:

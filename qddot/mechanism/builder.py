@@ -29,6 +29,7 @@ from qddot.mechanism.declared_tree import (
 from qddot.mechanism.model import Constraint, Frame, Loop, Model
 from qddot.mechanism.validation import (
     check_inertia,
+    check_link_names,
     check_mass,
     constant,
     inertia_matrix,
@@ -121,6 +122,7 @@ class Builder:
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
         _check_name(name, f"frame {name!r}", where)
+        check_link_names((link,), f"frame {name!r}", where)
         self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
         return self
 
@@ -140,6 +142,7 @@ class Builder:
         if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
+        check_link_names((link_a, link_b), element, where)
         a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.errors import Finding, InputError, ModelError, UnknownNameError, message, unknown
+from qddot.errors import Finding, InputError, ModelError, UnknownNameError, message, one_name, shown, unknown
 from qddot.mechanism.model import Model
 from qddot.mechanism.validation import Find, check_inertia, check_mass, check_springs, numbers, rigid
 from qddot.scalars import Scalar, less, mark, where
@@ -85,7 +85,7 @@ def parameters(model: Model, names: Iterable[str]) -> tuple[Parameter, ...]:
 
 
 def _parameter(model: Model, name: str) -> Parameter:
-    if name in _WORLD:
+    if one_name(name, "parameter") in _WORLD:
         return Parameter(name, name, (0,), (3,))
     links = tuple(i for i, _ in model.outward())
     if name in _LINK:
@@ -240,6 +240,8 @@ def _checked_rotation(x: Vec, y: Vec, z: Vec) -> Rotation:
 
 def with_values(model: Model, values: Mapping[str, Any], allow_unphysical: bool = False) -> Model:
     """The model with these numbers, checked as `Builder` does. Inertias that stay as they were are not judged again."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"parameters are given as {shown(values)}; give names and values, such as {{'link3.mass': 1.2}}")
     chosen = parameters(model, values)
     arrays = [_checked(model, p, values[p.name]) for p in chosen]
     made = substitute(model, chosen, arrays)

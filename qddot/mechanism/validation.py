@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qddot.errors import ModelError, message
+from qddot.errors import ModelError, message, shown
 from qddot.joints import KINDS, Joint
 from qddot.spatial import Transform, constant_transform
 from qddot.spatial.joint_blocks import Vector
@@ -53,6 +53,13 @@ def numbers(values: Any, count: int | None, what: str, where: str = "", element:
     if not np.isfinite(array).all():
         raise ModelError(message(where, element or what, f"{what} is {array.tolist()}", "give finite numbers"))
     return tuple(array.tolist())
+
+
+def check_link_names(links: Iterable[Any], element: str, where: str) -> None:
+    """What names links is a text."""
+    for link in links:
+        if not isinstance(link, str):
+            raise ModelError(message(where, element, f"it names a link by {shown(link)}", "give the name of one link"))
 
 
 def tolerance(value: Any, what: str, where: str = "", element: str = "") -> float:

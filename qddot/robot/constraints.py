@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from qddot.dynamics.constrained_solver import Drives, solver_of, with_constraint
 from qddot.dynamics.input_checks import positive
-from qddot.errors import InputError
+from qddot.errors import InputError, unexpected
 from qddot.robot.base import Array, RobotBase
 
 
@@ -134,7 +134,7 @@ class ConstraintMethods(RobotBase):
         """
         chosen, method = self.model.dof_indices(prescribed), options.pop("method", "dense")
         if extra := set(options) - {"choice", "weights"}:
-            raise TypeError(f"constrained_hybrid_dynamics() got an unexpected keyword argument {extra.pop()!r}")
+            raise unexpected("constrained_hybrid_dynamics", extra.pop(), ("f_ext", *HybridOptions.__annotations__))
         solver = solver_of(self.engine)
         if method == "dense":
             mask = np.isin(np.arange(self.nv), chosen)

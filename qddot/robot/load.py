@@ -13,7 +13,7 @@ import numpy as np
 
 from qddot import formats, robots
 from qddot.dynamics.input_checks import positive
-from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unknown
+from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unexpected, unknown
 from qddot.formats.files import of_file
 from qddot.mechanism import builder
 from qddot.mechanism.model import Model
@@ -45,6 +45,7 @@ class Builder(builder.Builder):
         return Robot(model)
 
 
+_DH_OPTIONS = ("name", "gravity", "snap", "where", "allow_unphysical")
 PRINTED = 1e-11  # radians: what a π/2 of twelve digits misses, and nobody's design
 
 
@@ -120,6 +121,9 @@ def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **o
     """
     from qddot.formats import dh
 
+    for key in options:
+        if key not in _DH_OPTIONS:
+            raise unexpected("from_dh", key, ("convention", *_DH_OPTIONS))
     model = dh.from_rows(rows, convention=convention, **options).model()
     if not options.get("allow_unphysical"):
         _warn_of_findings(model, f"robot {model.name!r} was built")

@@ -20,7 +20,7 @@ from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics import request
 from qddot.dynamics.base_parameters import BaseParameters, base_parameters
 from qddot.dynamics.constrained_solver import solver_of
-from qddot.errors import Finding, InputError
+from qddot.errors import Finding, InputError, one_name, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.mechanism.configurations import batched
 from qddot.robot.base import Array
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qddot.dynamics.export import CSource
     from qddot.simulation.trajectory import Trajectory
 
+_INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
@@ -108,9 +109,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         With loops they are those of the actuated joints; `constrained_inverse_dynamics` has the choices that there are.
         """
+        self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
         if self.model.is_constrained:
             return self.constrained_inverse_dynamics(q, v, a, f_ext, **choices)[0]
-        self._no_choices(choices)
         if f_ext is None:
             return self._evaluate("inverse_dynamics", q, v, a)
         return self._evaluate("inverse_dynamics_with_forces", q, v, a, f_ext)
@@ -122,9 +123,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         With loops they stay closed; `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
         """
+        self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
         if self.model.is_constrained:
             return solver_of(self.engine).forward(q, v, tau, f_ext, **{**_FORWARD_CHOICES, **choices})[0]
-        self._no_choices(choices)
         if f_ext is None:
             return self._solve(1, "forward_dynamics", q, v, tau)
         return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
@@ -267,7 +268,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         begin with "constrained"; `spanning_tree()` has the others. The other options:
 
         - `method="auto"`: a formulation; `auto` takes the cheapest.
-        - `dtype="float64"`: or "float32".
+        - `dtype="float64"`: or "float32", or NumPy's types of these names.
         - `lanes=None`: states that one instruction works on: 1, 2, 4, 8 or 16; None: as many as the processor can.
         - `form="auto"`: "unrolled", straight-line code for this one robot, or "rolled", code that keeps its loops over the
           links and does not grow with their number; "auto" rolls what is long.
@@ -295,8 +296,12 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """A function as readable C99 in `path`, with a header beside it. Options: `qddot.dynamics.export.c_source`."""
         from qddot.dynamics import export
 
+        for name in options:
+            if name not in export.COptions.__annotations__:
+                raise unexpected("export_c", name, export.COptions.__annotations__)
+        options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
-        wanted = request.Request(function, options.get("method", "auto"), options.get("dtype", "float64"))
+        wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
         static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
         if function.startswith(("forward_dynamics", "mass_matrix_inverse")):
             self.engine.solvability.require_mass()
@@ -307,7 +312,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
     def _rows_for(self, function: str) -> Sequence[int] | None:
         """The independent rows of the constraints, for functions that are compiled for them."""
-        needs_rows = self.model.is_constrained and function.startswith("constrained_")
+        needs_rows = self.model.is_constrained and one_name(function, "function").startswith("constrained_")
         return solver_of(self.engine).rows if needs_rows else None
 
     @property
@@ -315,6 +320,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """The joints that can move, alone or together, without moving mass or inertia, in every configuration."""
         return self.engine.solvability.massless_joints
 
-    def _no_choices(self, choices: Mapping[str, Any]) -> None:
-        if choices:
-            raise InputError(f"{next(iter(choices))}= is for robots with loops, and robot {self.name!r} has none")
+    def _check_choices(self, function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+        for name in given:
+            if name not in known:
+                raise unexpected(function, name, ("f_ext", *known))
+            if not self.model.is_constrained:
+                raise InputError(f"{name}= is for robots with loops, and robot {self.name!r} has none")

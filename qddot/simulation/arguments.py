@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import update_wrapper
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,19 @@ from qddot.spatial.tape import Tape, record
 Array = NDArray[Any]
 KEEPING = ("projection", "baumgarte", "none")
 _USUAL_MEMORY = 64 * 2**30  # where a system does not say
+
+
+class RolloutOptions(TypedDict, total=False):
+    """The options of `Rollout` and `Robot.simulate` (docs/simulation.md)."""
+
+    integrator: str
+    inputs: ArrayLike | None
+    forces: Law | Sequence[Law]
+    prescribed: Mapping[str, Law] | None
+    free: Mapping[str, ArrayLike] | None
+    t0: float
+    constraints: str
+    gains: tuple[float, float] | None
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:

@@ -18,7 +18,8 @@ from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
 from qddot.simulation import stiffness
 from qddot.simulation.archive import packed
-from qddot.simulation.rollout import Progress, RolloutOptions
+from qddot.simulation.arguments import RolloutOptions
+from qddot.simulation.rollout import Progress
 from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
 from qddot.simulation.simulate import drift, made
 from qddot.simulation.trajectory import Trajectory

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,29 +23,17 @@ from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
 from qddot.dynamics.trace import filling, with_traced_inertias
-from qddot.errors import InputError, KernelTooLargeError, unknown
+from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
 from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
+from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS, State
 from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
 MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls
-
-
-class RolloutOptions(TypedDict, total=False):
-    """The options of `Rollout` and `Robot.simulate` (docs/simulation.md)."""
-
-    integrator: str
-    inputs: ArrayLike | None
-    forces: Law | Sequence[Law]
-    prescribed: Mapping[str, Law] | None
-    free: Mapping[str, ArrayLike] | None
-    t0: float
-    constraints: str
-    gains: tuple[float, float] | None
 
 
 class Progress(NamedTuple):
@@ -72,7 +60,7 @@ class Rollout:
     ) -> None:
         for name in options:
             if name not in RolloutOptions.__annotations__:
-                raise TypeError(f"Rollout() got an unexpected keyword argument {name!r}")
+                raise unexpected("Rollout", name, ("dt", *RolloutOptions.__annotations__))
         engine, model = robot.engine, robot.engine.model
         if model.nv == 0:
             raise InputError(f"robot {model.name!r} has no degrees of freedom, so there is nothing to simulate")
@@ -124,6 +112,15 @@ class Rollout:
             "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Functions are tapes by now, and travel; machine code does not, and is compiled again where it is used."""
+        stays = ("engine", "_loops", "_steps", "_forces_kernel")
+        return {name: x for name, x in self.__dict__.items() if name not in stays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.engine = self.robot.engine
 
     # ---- running
 

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.dynamics.engine import HasEngine
-from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError, unexpected
 from qddot.formats import native
 from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
@@ -73,7 +73,7 @@ def record(
     `progress` shows a bar; None: on a terminal.
     """
     if extra := options.keys() - RecordOptions.__annotations__.keys():
-        raise TypeError(f"record() got an unexpected keyword argument {extra.pop()!r}")
+        raise unexpected("record", extra.pop(), RecordOptions.__annotations__)
     run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, options.get("progress"))
     with run.only_writer():
         run.begin(first, options)

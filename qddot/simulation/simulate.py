@@ -13,8 +13,9 @@ from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.input_checks import count, positive
 from qddot.errors import InputError, QddotWarning, unknown
 from qddot.simulation import adaptive, stiffness
+from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
-from qddot.simulation.rollout import Progress, Rollout, RolloutOptions
+from qddot.simulation.rollout import Progress, Rollout
 from qddot.simulation.trajectory import Trajectory
 
 _WAY_OUT = "keep fewer states (record=…), or run it in pieces (Rollout) or into a folder (simulation.recorded)"

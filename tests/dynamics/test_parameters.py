@@ -588,7 +588,6 @@ def test_names_that_go_together(tree):
         ("arm.damping", "'arm' is a link; take that of the joint that moves it, 'hip.damping'"),
         ("weld.damping", "has no parameter 'weld.damping'"),
         ("", "has no parameter ''"),
-        (3, "has no parameter '3'"),
     ],
 )
 def test_names_that_nobody_has(tree, name, text):
