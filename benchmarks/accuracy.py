@@ -159,11 +159,12 @@ def plot(path, results):
 
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for axis, (title, grows, values, lines) in zip(axes.ravel(), results, strict=True):
-        for method, errors_ in lines.items():
-            axis.plot([max(x, 1.0) for x in values], errors_, marker="o", markersize=3, label=method)
+        for k, (method, errors_) in enumerate(lines.items()):
+            style = "-" if k < 10 else "--"  # there are ten colours
+            axis.plot([max(x, 1.0) for x in values], errors_, style, marker="o", markersize=3, label=method)
         axis.set(xscale="log", yscale="log", title=title, xlabel=grows, ylabel="error / eps")
         axis.grid(alpha=0.3)
-    axes[0, 0].legend(fontsize=7)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -1,11 +1,11 @@
-"""The same kernels of two checkouts, in turns: is this commit slower than that one, and are its results the same bits?
+"""The same kernels of two checkouts, interleaved: is this commit slower than that one, and are its results the same bits?
 
     git worktree add ../before COMMIT
     python -m benchmarks.before_after ../before . --robots ur5,panda7,solo12-floating,g1-fixed --rounds 7 --pairs 5
 
-Each checkout runs in a process of its own, one thread; the two take turns, and the ratio is formed within a turn. Where a
-process's results lie in memory moves its times by 10 % and more, so the pair of processes is started anew several times.
-Give the same checkout twice to see the noise of the machine.
+Each checkout runs in a process of its own, one thread; the two run interleaved, and the ratio is formed within a turn.
+Where a process's results lie in memory moves its times by 10 % and more, so the pair of processes is started anew several
+times. Give the same checkout twice to see the noise of the host.
 """
 
 import argparse

@@ -65,7 +65,7 @@ ROBOTS = {
     "chain300": Source(chain=300),
     "chain1000": Source(chain=1000),
 }
-# Without the one that has to be asked for: a batch of its matrices fits no memory.
+# Without the one that runs only if named: a batch of its matrices fits no memory.
 ALL = [name for name in ROBOTS if name != "chain1000"]
 
 

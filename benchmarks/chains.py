@@ -1,7 +1,7 @@
-"""Rolled code against straight-line code, on chains of 10 to 10,000 links: `python -m benchmarks.chains`.
+"""Code with loops over links against unrolled code, on chains of 10 to 10,000 links: `python -m benchmarks.chains`.
 
 Random revolute chains, one thread, float64. For each length and form: seconds to compile, bytes of code and tables, time a
-state and a link in lanes and in one lane. Forms take turns; times are medians.
+state and a link in lanes and in one lane. Forms run interleaved; times are medians.
 """
 
 import argparse

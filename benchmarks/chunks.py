@@ -1,4 +1,4 @@
-"""How long the functions should be that straight-line code is cut into: `python -m benchmarks.chunks`.
+"""How long the functions should be that unrolled code is cut into: `python -m benchmarks.chunks`.
 
 Prints compile time and time a state of the lanes kernel for several lengths, contestants interleaved.
 """

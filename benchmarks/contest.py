@@ -1,7 +1,7 @@
 """Contestants, their check against the reference, and the clock: everybody runs in every round, one after another.
 
 Machines are noisy and drift; two figures taken minutes apart do not compare. So the contestants of one robot and one
-function take turns, each round begins with another of them, and ratios are formed within a round.
+function run interleaved, each round begins with another of them, and ratios are formed within a round.
 """
 
 import math

@@ -1,8 +1,8 @@
 """What writing a batch of mass matrices costs by itself: `python -m benchmarks.fill`.
 
-Four contestants take turns on one thread; medians in µs a state: filling the result with a constant by ordinary stores,
-filling it with streaming stores, computing it with results that stay in the cache, and computing it. Pinocchio writes every
-matrix into the same small workspace.
+Four contestants run interleaved on one thread; medians in µs a state: filling the result with a constant by ordinary
+stores, filling it with streaming stores, computing it with results that stay in the cache, and computing it. Pinocchio
+writes every matrix into the same small workspace.
 """
 
 import ctypes

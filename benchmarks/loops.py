@@ -22,7 +22,7 @@ STATES, ROUNDS = 4096, 15
 def two_arms() -> tuple[qddot.Robot, np.ndarray]:
     """Two PUMA 560 without rotors, 1 m apart, and where they start; the first carries a box that the second holds too."""
     arm = qddot.load("puma560").model
-    b = qddot.Builder("two_arms")
+    b = qddot.Builder("two_arms", allow_unphysical=True)  # inertias as published
     for side, x in (("left", -0.5), ("right", 0.5)):
         for i, p in arm.outward():
             m, h, I = arm.inertia[i]
@@ -49,7 +49,7 @@ def two_arms() -> tuple[qddot.Robot, np.ndarray]:
 
 
 def describe(model: qddot.mechanism.model.Model) -> tuple[str, list[int]]:
-    """The model as `loops_bench.cpp` reads it, depth first, and the order of our freedoms in it."""
+    """The model as `loops_bench.cpp` reads it, depth first, and the order of our degrees of freedom in it."""
 
     def pose(T) -> list[float]:
         return [*np.ravel(T.R.rows).tolist(), *T.p]
@@ -104,7 +104,7 @@ def compare(robot: qddot.Robot, around: np.ndarray, spread: float, mu: float, it
     one, two = 1e9 * min(ours), 1e9 * min(other)
     info = kernel.info
     print(
-        f"{robot.name:10} {robot.model.nv:3} freedoms, {len(solver_of(robot.engine).rows)} rows: qddot {one:7.1f} ns "
+        f"{robot.name:10} {robot.model.nv:3} DoF, {len(solver_of(robot.engine).rows)} rows: qddot {one:7.1f} ns "
         f"({info.method}, {info.instructions} operations, {info.lanes} lanes), Pinocchio {two:8.1f} ns, "
         f"ratio {two / one:.1f}, difference {error:.1e}"
     )

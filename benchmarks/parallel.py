@@ -1,9 +1,10 @@
 """Divide and conquer against articulated bodies, one state of long chains: `python -m benchmarks.parallel`.
 
 Random revolute chains, float64. First, what grows how: the time for one state by every formulation of forward dynamics that
-is O(n), run by Python as it is written (eager) or compiled with its loops (rolled), the exponent of growth over the range,
-and the most memory of an eager call. Second, from which length on O(log n) steps win, and what they would have to cost to
-win against compiled code: the join of two assemblies, compiled, in lanes. Contestants take turns; times are the least.
+is O(n), run by Python as it is written (eager) or compiled with loops over links (rolled), the exponent of growth over the
+range, and the most memory of an eager call. Second, from which length on O(log n) steps win, and what they would have to
+cost to win against compiled code: the join of two assemblies, compiled, in lanes. Contestants run
+interleaved; times are the least.
 """
 
 import argparse
@@ -42,7 +43,7 @@ ROLLED = ("articulated_body_classical", "operators", "augmented")
 
 
 def race(contestants):
-    """The least time of a call of each, all taking turns."""
+    """The least time of a call of each, interleaved."""
     times = {name: [] for name in contestants}
     for call in contestants.values():
         call()
@@ -65,7 +66,7 @@ def contestants(n):
         try:
             kernel = pipeline.build(robot.model, Request("forward_dynamics", name, form="rolled"))
         except NotRollableError as error:
-            print(f"{name} of {n} links is not rolled: {error}")
+            print(f"{name} of {n} links cannot be compiled with loops over links: {error}")
             continue
         out[f"{name}, rolled"] = lambda k=kernel: k(q, v, tau)
     return out
@@ -80,7 +81,7 @@ def memory(call):
 
 
 def compiled_join(lanes):
-    """`behind` and `joined` for joints of one freedom, all their numbers inputs: a kernel over many joints."""
+    """`behind` and `joined` for joints of one DoF, all their numbers inputs: a kernel over many joints."""
     shapes = [(6, 6), (6, 1), (6,), (1,), (1,), *2 * [(6, 6), (6, 6), (6, 6), (6,), (6,)]]
 
     def join(*vectors):

@@ -1,6 +1,6 @@
 // Pinocchio's own C++ on the states that Python hands over: results for checking, and seconds for all states.
 //
-// Built by `benchmarks.native` into a shared library, once with each compiler, so that all contestants can take turns
+// Built by `benchmarks.native` into a shared library, once with each compiler, so that all contestants can run interleaved
 // in one process. The model comes as text, one joint a line (see `benchmarks.pinocchio_peer.describe`), so that no URDF library
 // is needed; joints have the specialised types that Pinocchio's URDF reader chose. Matrices are left as Pinocchio computes
 // them, upper triangle only.
@@ -35,7 +35,7 @@ namespace pin = pinocchio;
 using pin::Convention;
 
 // Pinocchio's Data has four tensors of nv³ numbers for second derivatives, set to zero when it is made: 32 GB for 1000
-// joints. No function here reads or writes them. So that long chains can be raced, what is asked for in one piece of 1 GB or
+// joints. No function here reads or writes them. So that long chains can be raced, what is allocated in one piece of 1 GB or
 // more is a stretch of addresses that all stand for the same few megabytes, and holds no data. The linker sends the
 // calls of this library here (--wrap, see `benchmarks.pinocchio_peer`); smaller pieces come from malloc as ever.
 extern "C" void * __real_malloc(std::size_t size);
@@ -92,7 +92,7 @@ namespace
   {
     pin::Model model;
     std::unique_ptr<pin::Data> data;
-    pin::JointIndex tip = 0; // the joint whose Jacobian is asked for
+    pin::JointIndex tip = 0; // the joint whose Jacobian is computed
     pin::Data::Matrix6x J;
     std::vector<Eigen::VectorXd> q, v, a, tau;
   };

@@ -40,7 +40,7 @@ FUNCTIONS = (
 
 _BY_COLUMNS = ("crba", "fk", "jacobian")  # matrices that Eigen keeps column by column
 STORED = ", stored"
-_MOST_FREEDOMS = 300  # from Python: four tensors of nv³ numbers are 0.9 GB, and 32 GB for 1000
+_MAX_NV = 300  # from Python: four tensors of nv³ numbers are 0.9 GB, and 32 GB for 1000
 
 
 def build(compiler: str, build_dir: Path, source: str = _OWN) -> native.Library:
@@ -125,8 +125,8 @@ class FromPython:
 
     def __init__(self, states: States) -> None:
         self.states, self.model = states, states.case.pinocchio
-        if self.model.nv > _MOST_FREEDOMS:
-            raise native.Unavailable(f"its workspace of nv³ numbers is made for {_MOST_FREEDOMS} freedoms at most")
+        if self.model.nv > _MAX_NV:
+            raise native.Unavailable(f"its workspace of nv³ numbers is made for {_MAX_NV} degrees of freedom at most")
         self.data = self.model.createData()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What watching pivots costs a batch: `python -m benchmarks.pivots`.
 
-Kernels with floors under the pivots that can vanish (`qddot.dynamics.pivots`) against the same kernels without, and the
-look at the count of invalid calls that `Robot` takes around each call: one thread, contestants interleaved, the ratio
+Kernels with floors under the pivots that can vanish (`qddot.dynamics.conditioning`) against the same kernels without, and
+the look at the count of invalid calls that `Robot` takes around each call: one thread, contestants interleaved, the ratio
 formed within each round. Robots whose links all have mass have no floors, and their kernels are the same. Close other
 programs before.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import qddot
 from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.llvm_compile import invalid_calls
-from qddot.dynamics import catalogue, choose, pipeline, pivots
+from qddot.dynamics import catalogue, choose, conditioning, pipeline
 from qddot.dynamics.request import Request
 from qddot.joints import Revolute, SphericalEuler, SphericalExponential
 
@@ -59,12 +59,12 @@ ROBOTS = (
 
 def without_floors(model, name):
     """The kernel as it would be if nothing was watched; of a model that is not the cached one."""
-    watch, pivots.guarded = pivots.guarded, lambda model, numbers=None, dtype="float64": model
+    watch, conditioning.guarded = conditioning.guarded, lambda model, numbers=None, dtype="float64": model
     cache, stored.default_cache = stored.default_cache, _NoCache
     try:
         return pipeline.build(model, Request(name, choose.cheapest(model, name, "auto").method))
     finally:
-        pivots.guarded, stored.default_cache = watch, cache
+        conditioning.guarded, stored.default_cache = watch, cache
 
 
 class _NoCache:

@@ -2,8 +2,8 @@
 
 Panda without gripper joints, free fall from random states, the same step for all. qddot runs the batch in lanes on one
 thread; MuJoCo is its `mj_step` with its RK4 on the same model without contact, in C; Pinocchio is a C++ loop around its
-ABA. All take turns in one process, and end where the others end, or the run stops. The peers do fewer samples, one after
-another: they gain nothing from more.
+ABA. All run interleaved in one process, and end where the others end, or the run stops. The peers do fewer samples, one
+after another: they gain nothing from more.
 """
 
 import argparse

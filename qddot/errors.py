@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
+SHOWN_CHARS = 60  # of a value in a message
 _NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
 
 
@@ -107,6 +108,12 @@ class Finding:
         return printable(f"{place}{self.element}: {self.message}; {self.fix}")
 
 
+def shown(value: object) -> str:
+    """A value as messages have it: its repr, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 3]}..."
+
+
 def message(where: str, element: str, problem: str, fix: str) -> str:
     """The one form that errors about models have."""
     return str(Finding("error", where, element, problem, fix))
@@ -134,6 +141,21 @@ def unknown(what: str, name: str, known: Iterable[str], owner: str) -> UnknownNa
         shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
         hint = f"it has {shown}" if known else "it has none"
     return UnknownNameError(f"{owner} has no {what} {name!r}: {hint}")
+
+
+def unexpected(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for a keyword argument that a function does not take, with the one that may be meant."""
+    known = list(known)
+    near = difflib.get_close_matches(name[:_NEAR_LENGTH], known, n=1)
+    hint = f"did you mean {near[0]!r}? It" if near else "it"
+    return TypeError(f"{function}() got an unexpected keyword argument {name!r}; {hint} takes {', '.join(known)}")
+
+
+def one_name(x: object, what: str) -> str:
+    """A name as a user gives it; a list of names, None or a number is an error."""
+    if not isinstance(x, str):
+        raise InputError(f"{what} is {shown(x)}; give one name")
+    return x
 
 
 def extra(module: str, name: str, what: str) -> types.ModuleType:

@@ -9,11 +9,11 @@ algorithm by more than `ALIKE`, both are compared with 50 digits. The bound, ent
 The error of the plain algorithm is the largest of its own and of a few runs in which each operation is rounded up or
 down at random (Monte Carlo arithmetic): by itself it may be right by luck.
 
-Freedoms are measured by their own inertia: forces over √M_kk, accelerations times it, entries of M over √(M_jj M_kk). The
-error of the plain algorithm is the largest over the freedoms in this measure, of the worse of the function's first
-formulation and of the one that was compiled, but for forward dynamics no worse than a mass matrix of condition 1e5 (scaled
-to a unit diagonal) explains. The last term is the largest change of the entry over a few random ways to round. States that
-are refused as singular are counted. Exits with 1 if a result is beyond the bound.
+A degree of freedom is measured by its own inertia: forces over √M_kk, accelerations times it, entries of M over
+√(M_jj M_kk). The error of the plain algorithm is the largest over the degrees of freedom in this measure, of the worse of
+the function's first formulation and of the one that was compiled, but for forward dynamics no worse than a mass matrix of
+condition 1e5 (scaled to a unit diagonal) explains. The last term is the largest change of the entry over a few random ways
+to round. States that are refused as singular are counted. Exits with 1 if a result is beyond the bound.
 """
 
 import argparse

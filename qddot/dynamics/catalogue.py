@@ -38,9 +38,9 @@ from qddot.algorithms.papers import (
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import adapters
-from qddot.errors import unknown
+from qddot.errors import one_name, unknown
 from qddot.mechanism import parameters
-from qddot.mechanism.array_shape import Axes
+from qddot.mechanism.array_axes import Axes
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import regrouped, simplified
 
@@ -371,10 +371,10 @@ ALL = FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    function = ALL.get(name)
+    function = ALL.get(one_name(name, "function"))
     if function is None:
         raise unknown("function", name, ALL, "a robot")
-    if method == "auto":
+    if one_name(method, "method") == "auto":
         method = next(iter(function.methods))
     method = ALIASES.get(method, method) if name == "mass_matrix" else method
     if method not in function.methods:

@@ -23,7 +23,7 @@ from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.input_checks import AXES, InputChecks
 from qddot.dynamics.request import Request
 from qddot.dynamics.solvability import Solvability
-from qddot.errors import KernelTooLargeError, QddotWarning
+from qddot.errors import KernelTooLargeError, QddotWarning, one_name
 from qddot.mechanism.configurations import batched
 from qddot.mechanism.model import Model
 
@@ -40,18 +40,6 @@ class Engine:
         self._invalid_calls = invalid_calls()
         self._kernels: dict[Any, Kernel] = {}
         self._fast_calls: dict[Any, Callable[..., Any]] = {}  # for one state; they return None for anything else
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def nq(self) -> int:
-        return self.model.nq
-
-    @property
-    def nv(self) -> int:
-        return self.model.nv
 
     @cached_property
     def tree(self) -> Engine:
@@ -73,7 +61,11 @@ class Engine:
     def _by_kernel(self, function: str, inputs: Sequence[Any], static: Mapping[str, Any]) -> Array | None:
         """The kernel's result; None for what a kernel is not for."""
         key = (function, *static.values()) if static else function
-        fast = self._fast_calls.get(key)
+        try:
+            fast = self._fast_calls.get(key)
+        except TypeError:  # a list of frames has no place in a table
+            one_name(static.get("frame"), "frame")
+            raise
         if fast is not None and (result := fast(*inputs)) is not None:
             return result
         kernel = self._kernels.get(key)
@@ -98,7 +90,11 @@ class Engine:
     def solve(self, axes: int, function: str, *inputs: Any, **static: Any) -> Array:
         """As `evaluate`, for what divides by the mass matrix; `axes` counts the axes of one state's result."""
         lost = self.solvability.has_lost
-        fast = self._fast_calls.get((function, *static.values()) if static else function)
+        try:
+            fast = self._fast_calls.get((function, *static.values()) if static else function)
+        except TypeError:
+            one_name(static.get("frame"), "frame")
+            raise
         if fast is not None and (result := fast(*inputs)) is not None and not lost(axes, function, result):
             return result
         self.solvability.require_mass(static.get("prescribed", ()))

@@ -1,7 +1,8 @@
-"""The arrays that a robot's functions take, checked: errors say which one is wrong, and how."""
+"""What a user gives to functions and simulations, checked: arrays and numbers. Errors say which one is wrong, and how."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -9,27 +10,66 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.errors import InputError
+from qddot.errors import InputError, shown
 from qddot.mechanism.model import Model
 
 Array = NDArray[Any]
 
 UNIT_QUATERNION_TOLERANCE = 2e-6  # of the square: looser than rounding of float32 states, tighter than any real mistake
 AXES = {"f_ext": 2, "df_ext_dp": 2}  # of one state's input; the others have one
+_MOST = 2**53  # whole numbers that a float tells from each other
+
+
+def _array(x: Any, what: str) -> Array:
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
 
 
 def numbers(x: ArrayLike, what: str) -> Array:
     """An array of numbers of any kind; integers and float32 become float64."""
-    try:
-        array = np.asarray(x)
-    except ValueError:
-        raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
+    array = _array(x, what)
     if array.dtype.kind in "iub" or array.dtype == np.float32:
         array = array.astype(float)
     of_other = array.dtype == object and not all(hasattr(x, "__sub__") for x in array.flat)
     if array.dtype.kind not in "fcO" or of_other:
         raise InputError(f"{what} must hold numbers, not {array.dtype}")
     return array
+
+
+def real_numbers(x: Any, what: str) -> Array:
+    """An array of real numbers, its own copy where it must be made."""
+    array = _array(x, what)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{what} must hold real numbers, not {array.dtype}")
+    return array.astype(float, copy=False)
+
+
+def finite(x: Any, what: str) -> float:
+    if not _is_finite(x):
+        raise InputError(f"{what} is {shown(x)}; it must be a finite number")
+    return float(x)
+
+
+def positive(x: Any, what: str, unit: str = "") -> float:
+    if not _is_finite(x) or x <= 0.0:
+        of_unit = f", in {unit}" if unit else ""
+        raise InputError(f"{what} is {shown(x)}; give a finite number greater than zero{of_unit}")
+    return float(x)
+
+
+def _is_finite(x: Any) -> bool:
+    is_number = isinstance(x, float | int | np.floating | np.integer) and not isinstance(x, bool)
+    return is_number and bool(abs(x) <= sys.float_info.max)
+
+
+def count(x: Any, what: str) -> int:
+    if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
+        raise InputError(f"{what} is {shown(x)}; it must be a whole number of one or more")
+    if x > _MOST:
+        raise InputError(f"{what} is {shown(x)}; a time of that many steps is no longer told from the next")
+    return int(x)
 
 
 def all_finite(arrays: Sequence[Any]) -> bool:

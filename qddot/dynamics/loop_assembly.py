@@ -306,13 +306,6 @@ def independent_rows(A: Array, rank: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def positive(x: Any, what: str) -> float:
-    """A tolerance as a user gives it."""
-    if isinstance(x, bool) or not isinstance(x, float | int | np.floating | np.integer) or not 0.0 < x < math.inf:
-        raise InputError(f"{what} is {x!r}; give a finite number greater than zero, in m or rad")
-    return float(x)
-
-
 def _length(model: Model, loop: Loop) -> float:
     """The links around a loop, put end to end, in m."""
     one, other = set(model.ancestors(loop.link_a)), set(model.ancestors(loop.link_b))

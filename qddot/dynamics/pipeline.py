@@ -97,8 +97,19 @@ def build(model: Model, request: Request) -> Kernel:
         info,
         lambda: told(model, request.function, info.method, **tracing),
         layout,
-        Source(lambda: _rendered(model, request, inputs, output, target)[1], lambda text: targets.assembly(text, target)),
+        Source(
+            lambda: _rendered(model, request, inputs, output, target)[1],
+            lambda text: targets.assembly(text, target),
+            (remade, (model, request)),
+        ),
     )
+
+
+def remade(model: Model, request: Request) -> Kernel:
+    """A kernel that another process had pickled, made once in this one."""
+    key = _digest("pickled", model.digest, request)
+    kept: Kernel | None = _kernels.get(key)
+    return _kernels.keep(key, build(model, request)) if kept is None else kept
 
 
 def _rendered(

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from qddot.dynamics.catalogue import LOOP_FUNCTIONS, lookup
-from qddot.errors import InputError
+from qddot.errors import InputError, one_name, shown, unexpected
 from qddot.mechanism import derivative_variable
 from qddot.mechanism.model import Model
 
@@ -21,7 +24,7 @@ class KernelOptions(TypedDict, total=False):
     """The choices of `Robot.kernel`."""
 
     method: str
-    dtype: str
+    dtype: DTypeLike
     lanes: int | None
     form: str
     frame: str | None
@@ -59,10 +62,13 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     """The request for a kernel of a model; `rows` are the independent rows of its constraints."""
     for name in given:
         if name not in KernelOptions.__annotations__:
-            known = ", ".join(KernelOptions.__annotations__)
-            raise TypeError(f"kernel() got an unexpected keyword argument {name!r}; it takes {known}")
+            raise unexpected("kernel", name, KernelOptions.__annotations__)
     own: dict[str, Any] = {name: x for name, x in given.items() if name in _PLAIN}
-    request = Request(function, **own)
+    request = Request(function, **{**own, "dtype": dtype_name(own.get("dtype", "float64"))})
+    one_name(request.target, "target")
+    for name in ("packed", "regroup"):
+        if not isinstance(getattr(request, name), bool | np.bool_):
+            raise InputError(f"{name}={getattr(request, name)!r} is not known; take True or False")
     if request.form not in _FORMS:
         raise InputError(f"form={request.form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
     free = given.get("free", ())
@@ -70,8 +76,17 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     static = static_arguments(model, request, chosen, rows)
     if request.lanes is not None and request.lanes not in _LANES:
         raise InputError(f"lanes={request.lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
-    names = (free,) if isinstance(free, str) else tuple(free)
+    names = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
     return replace(request, free=names, static=tuple(static.items()))
+
+
+def dtype_name(x: Any) -> str:
+    """The type that is computed with, by its name: "float64" or "float32". NumPy's own are taken as well."""
+    try:
+        name = next(name for name in _DTYPES if x is not None and np.dtype(x) == name)
+    except (TypeError, ValueError, StopIteration):
+        raise InputError(f"dtype={shown(x)} is not known; take 'float64' or 'float32'") from None
+    return name
 
 
 def static_arguments(
@@ -79,8 +94,6 @@ def static_arguments(
 ) -> dict[str, Any]:
     """The arguments of a function that are no arrays, resolved; an error if one is missing or not taken."""
     function = request.function
-    if request.dtype not in _DTYPES:
-        raise InputError(f"dtype={request.dtype!r} is not known; take 'float64' or 'float32'")
     needs = lookup(function, request.method)[0].needs
     for name, value in given.items():
         if (name in needs) != (value is not None):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from qddot.dynamics import pivots
+from qddot.dynamics import conditioning
 from qddot.dynamics.catalogue import (
     ASKS_FOR_MASS,
     INPUT_AXES,
@@ -18,11 +18,10 @@ from qddot.dynamics.catalogue import (
     input_shapes,
     lookup,
 )
-from qddot.dynamics.conditioning import felt, is_graded
 from qddot.dynamics.input_checks import UNIT_QUATERNION_TOLERANCE
 from qddot.errors import NotRollableError
 from qddot.mechanism import parameters
-from qddot.mechanism.array_shape import Axes
+from qddot.mechanism.array_axes import Axes
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import regrouped, simplified, with_sums_of_angles
 from qddot.scalars import less, where
@@ -94,7 +93,7 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, dtype:
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool, dtype: str) -> Model:
     """The model that a formulation is traced on, its pivots watched."""
-    watched = pivots.guarded(model, dtype=dtype)
+    watched = conditioning.guarded(model, dtype=dtype)
     if not regroup or method in OF_WHOLE_LINKS:
         return watched
     # rewritten models are kept by what they compute, which floors are no part of
@@ -103,9 +102,9 @@ def _rewritten(model: Model, function: Function, method: str, regroup: bool, dty
 
 def rewriting(model: Model, function: Function) -> Callable[[Model], Model]:
     """The rewriting of the model that a function's result does not notice, so far as it costs this robot no digits."""
-    if is_graded(model):
+    if conditioning.is_graded(model):
         return lambda model: model
-    return regrouped if function.simplify is simplified and felt(model).is_thin else function.simplify
+    return regrouped if function.simplify is simplified and conditioning.felt(model).is_thin else function.simplify
 
 
 def filling(
@@ -120,7 +119,7 @@ def filling(
     if not any(p.of_links for p in free):
         rewritten = _rewritten(model, function, method, regroup, dtype)
         return lambda values: parameters.substitute(rewritten, free, values)
-    return lambda values: pivots.guarded(parameters.substitute(model, free, values), model, dtype)
+    return lambda values: conditioning.guarded(parameters.substitute(model, free, values), model, dtype)
 
 
 def with_traced_inertias(model: Model, graph: Graph) -> Model:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qddot.errors import FileError, ModelError, message
+from qddot.errors import FileError, ModelError, message, shown
 from qddot.formats.files import of_file, read_bytes
 from qddot.formats.registry import ReadOptions, register
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
@@ -63,18 +63,20 @@ def from_rows(
     gravity: Sequence[float] = (0.0, 0.0, -9.81),
     snap: float = 0.0,
     where: Sequence[str] | None = None,
+    allow_unphysical: bool = False,
 ) -> Builder:
     """The Builder of a serial arm given by one mapping a joint; see `KEYS` for what a row may hold.
 
     `kind` is "revolute" unless said otherwise, what is left out is zero, limits left out are infinite; `inertia` is
-    about the centre of mass. `where` names the place each row came from, for messages.
+    about the centre of mass. `where` names the place each row came from, for messages. `allow_unphysical` keeps inertias
+    that no body has, as findings.
     """
     _choice(convention, CONVENTIONS, "convention", "")
     rows = list(rows)
     places = [f"row {k}" for k in range(1, len(rows) + 1)] if where is None else where
     if not rows:
         raise ModelError(message("", "DH table", "it has no rows", "give one row a joint"))
-    builder = Builder(name, gravity=gravity, snap=snap)
+    builder = Builder(name, gravity=gravity, snap=snap, allow_unphysical=allow_unphysical)
     parent = WORLD
     for k, (row, place) in enumerate(zip(rows, places, strict=True), 1):
         parent = _add_row(builder, parent, k, row, place, convention)
@@ -88,7 +90,7 @@ def _add_row(b: Builder, parent: str, k: int, row: Mapping[str, Any], where: str
     link = row.get("name", f"link{k}")
     if not isinstance(link, str) or not 0 < len(link) <= MAX_CELL:
         fix = f"give a text of 1 to {MAX_CELL} characters"
-        raise ModelError(message(where, f"row {k}", f"its name is {_shown(link)}", fix))
+        raise ModelError(message(where, f"row {k}", f"its name is {shown(link)}", fix))
     element, joint = f"link {link!r}", f"joint{k}"
     for key in row:
         _choice(key, KEYS, "key", where, element)
@@ -130,7 +132,7 @@ def _choice(value: Any, known: Iterable[str], what: str, where: str, element: st
     if value not in known:
         near = difflib.get_close_matches(str(value)[:MAX_CELL], known, n=1, cutoff=0.5)
         fix = f"did you mean {near[0]!r}?" if near else "use one of " + ", ".join(known)
-        raise ModelError(message(where, element, f"unknown {what} {_shown(value)}", fix))
+        raise ModelError(message(where, element, f"unknown {what} {shown(value)}", fix))
 
 
 def _number(value: Any, key: str, where: str, element: str) -> float:
@@ -144,7 +146,7 @@ def _number(value: Any, key: str, where: str, element: str) -> float:
         if math.isfinite(x):
             return x
     fix = "write a finite decimal number" + (", or leave a limit out" if "limit" in key or key in _LIMITS else "")
-    raise ModelError(message(where, element, f"{key} is {_shown(value)}", fix))
+    raise ModelError(message(where, element, f"{key} is {shown(value)}", fix))
 
 
 def _angle(value: Any, key: str, where: str, element: str) -> float:
@@ -162,7 +164,7 @@ def _angle(value: Any, key: str, where: str, element: str) -> float:
         return _number(value, key, where, element)
     except ModelError:
         fix = "write radians, a multiple of pi such as -pi/2, or degrees such as 90deg"
-        raise ModelError(message(where, element, f"{key} is {_shown(value)}", fix)) from None
+        raise ModelError(message(where, element, f"{key} is {shown(value)}", fix)) from None
 
 
 def _vector(row: Mapping[str, Any], key: str, where: str, element: str) -> list[float]:
@@ -175,13 +177,8 @@ def _vector(row: Mapping[str, Any], key: str, where: str, element: str) -> list[
         flat = []
     if len(flat) not in sizes:
         need = " or ".join(str(n) for n in sizes)
-        raise ModelError(message(where, element, f"{key} is {_shown(value)}", f"give {need} numbers"))
+        raise ModelError(message(where, element, f"{key} is {shown(value)}", f"give {need} numbers"))
     return [_number(x, key, where, element) for x in flat]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -209,7 +206,7 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
         if len(rows) > MAX_ROWS:
             problem = f"it has {len(rows)} rows, more than the {MAX_ROWS} that are read"
             raise FileError(message(str(file), "DH table", problem, "split the robot or build it in Python"))
-        return from_rows(rows, snap=snap, where=places, **{"name": file.stem, **options})
+        return from_rows(rows, snap=snap, where=places, allow_unphysical=True, **{"name": file.stem, **options})
     except FileError:
         raise
     except ModelError as error:
@@ -237,11 +234,11 @@ def _robot_option(key: str, value: Any, where: str) -> Any:
     if key == "gravity":
         flat = value.replace(",", " ").split() if isinstance(value, str) else value
         if not isinstance(flat, list) or len(flat) != 3:
-            raise ModelError(message(where, element, f"it is {_shown(value)}", "give three numbers"))
+            raise ModelError(message(where, element, f"it is {shown(value)}", "give three numbers"))
         return [_number(x, key, where, element) for x in flat]
     if not isinstance(value, str) or not 0 < len(value) <= MAX_CELL:
         fix = f"give a text of 1 to {MAX_CELL} characters"
-        raise ModelError(message(where, element, f"it is {_shown(value)}", fix))
+        raise ModelError(message(where, element, f"it is {shown(value)}", fix))
     if key == "convention":
         _choice(value, CONVENTIONS, "convention", where, element)
     return value
@@ -319,10 +316,10 @@ def _read_toml(file: Path, text: str) -> _Table:
     robot, links = content.get("robot", {}), content.get("link", [])
     if not isinstance(robot, dict):
         fix = "write a table [robot]"
-        raise FileError(message(f"{file}:{_line(lines, 1, 'robot')}", "robot", f"it is {_shown(robot)}", fix))
+        raise FileError(message(f"{file}:{_line(lines, 1, 'robot')}", "robot", f"it is {shown(robot)}", fix))
     if not isinstance(links, list) or not all(isinstance(row, dict) for row in links):
         fix = "write a table [[link]] a joint"
-        raise FileError(message(f"{file}:{_line(lines, 1, 'link')}", "link", f"it is {_shown(links)}", fix))
+        raise FileError(message(f"{file}:{_line(lines, 1, 'link')}", "link", f"it is {shown(links)}", fix))
     start = next((k for k, line in enumerate(lines, 1) if re.match(r"\s*\[\s*robot\s*\]", line)), 1)
     options = {}
     for key, value in robot.items():

@@ -52,7 +52,7 @@ def read(
     """
     file, root = xml.load(source, text)
     compiled = mjcf_compile.compiled(file, root, text, package_dirs, trust)
-    builder = Builder(compiled.name or Path(file).stem or "mjcf", snap=snap)
+    builder = Builder(compiled.name or Path(file).stem or "mjcf", snap=snap, allow_unphysical=True)
     for remark in dict.fromkeys(" ".join(remark.split()) for remark in compiled.remarks):  # some come by both ways
         builder.find("note", file, "MuJoCo", remark, "see whether it matters")
     _Translation(compiled.mujoco, compiled.model, compiled.places, builder).run()

@@ -15,15 +15,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qddot.errors import FileError, Finding, ModelError, message
+from qddot.errors import FileError, Finding, ModelError, message, shown
 from qddot.formats.atomic import replacing
 from qddot.formats.files import of_file
-from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse, shown
+from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse
 from qddot.formats.registry import ReadOptions, register
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.couplings import FIELDS, Coupling, Terms
 from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.mechanism.parameters import check_body
 from qddot.mechanism.validation import check_defects, rigid
 from qddot.spatial import Inertia, Transform
 from qddot.spatial.joint_blocks import Vector
@@ -149,6 +150,9 @@ class _Reader(Values):
         self._check_whole(model)
         return model
 
+    def _find(self, *facts: str) -> None:
+        self.findings.append(Finding(*facts))
+
     # ---- parts
 
     def _link(self, x: Any, at: str, i: int) -> dict[str, Any]:
@@ -162,11 +166,13 @@ class _Reader(Values):
         parent = -1 if i == 0 else self.index(row["parent"], f"{at}.parent", 0, i - 1)
         out = {"name": name, "joint_name": joint_name, "joint": joint, "parent": parent}
         out["placement"] = self._transform(row["placement"], f"{at}.placement")
-        out["inertia"] = Inertia(
+        inertia = Inertia(
             self.number(row["mass"], f"{at}.mass", least=0.0),
             self.vec(row["first_moment"], f"{at}.first_moment"),
             self.symmetric(row["second_moment"], f"{at}.second_moment"),
         )
+        check_body(inertia, at, self.file, self._find, allow_unphysical=True)
+        out["inertia"] = inertia
         for key in _PASSIVE:
             out[key] = Vector(self.numbers(row[key], f"{at}.{key}", joint.nv, least=0.0))
         out["spring_reference"] = Vector(self.numbers(row["spring_reference"], f"{at}.spring_reference", joint.nq))
@@ -219,7 +225,7 @@ class _Reader(Values):
         if joint.describe()["code"] != code:
             problem = f"function {name!r} is not the one that the file was saved with"
             fix = "check that it still gives the same motion, and save the robot again"
-            self.findings.append(Finding("warning", self.file, f"{at}.function", problem, fix))
+            self._find("warning", self.file, f"{at}.function", problem, fix)
         return joint
 
     def _limits(self, x: Any, at: str, nv: int) -> Limits:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from qddot.errors import FileError, message
+from qddot.errors import FileError, message, shown
 from qddot.formats.files import read_bytes
 from qddot.spatial.rotation import Mat, Vec
 
@@ -129,9 +129,3 @@ def _float(x: int | float) -> float:
         return float(x)
     except OverflowError:
         return math.inf
-
-
-def shown(value: Any) -> str:
-    """A value as a message has it."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -41,7 +41,7 @@ _BOUNDLESS = 1e16  # how SDF writes that there is no limit
 def read(source: str | os.PathLike[str], *, snap: float = 0.0, text: str | None = None) -> Builder:
     """The mechanism of an SDF file; with `text`, of that text, `source` being its name in messages."""
     file, root = xml.load(source, text, keep_text=True)
-    reader = _Reader(file, Builder("", snap=snap))
+    reader = _Reader(file, Builder("", snap=snap, allow_unphysical=True))
     if root.tag != "sdf":
         reader.fail(root, "document", f"the root element is <{root.tag[:60]}> instead of <sdf>", "give an SDF file")
     if (version := root.attributes.get("version", "")) not in _VERSIONS:

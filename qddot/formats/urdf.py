@@ -49,7 +49,7 @@ def read(
     meshes that are not found there are noted.
     """
     file, robot = xml.load(source, text)
-    reader = _Reader(file, Builder("", snap=snap))
+    reader = _Reader(file, Builder("", snap=snap, allow_unphysical=True))
     if robot.tag != "robot":
         fix = _OTHER_FORMATS.get(robot.tag, "give a URDF file: its root element is <robot>")
         reader.fail(robot, "document", f"the root element is <{short(robot.tag)}> instead of <robot>", fix)

@@ -29,6 +29,8 @@ from qddot.mechanism.declared_tree import (
 from qddot.mechanism.model import Constraint, Frame, Loop, Model
 from qddot.mechanism.validation import (
     check_inertia,
+    check_link_names,
+    check_mass,
     constant,
     inertia_matrix,
     numbers,
@@ -52,7 +54,9 @@ class Builder:
 
     `where` in its methods is the place in a file that a part came from; errors and findings repeat it. With `snap`,
     angles that miss a multiple of π/2 by less than that many radians are set to it, and each is reported. Loops count as
-    closed up to `loop_tolerance`, in m or rad; by default that comes from how well the numbers let them close.
+    closed up to `loop_tolerance`, in m or rad; by default that comes from how well the numbers let them close. An inertia
+    that no body has (principal moments below zero or against the triangle inequality) is an error; with
+    `allow_unphysical` it is kept, and is a finding.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Builder:
     friction_velocity: float = 1e-3
     snap: float = 0.0
     loop_tolerance: float | None = None
+    allow_unphysical: bool = False
     findings: list[Finding] = field(default_factory=list)
     _links: dict[str, DeclaredLink] = field(default_factory=dict)
     _joints: dict[str, DeclaredJoint] = field(default_factory=dict)
@@ -88,9 +93,8 @@ class Builder:
         (m,) = numbers(mass, 1, "mass", where, element)
         c = numbers(com, 3, "com", where, element)
         I_c = inertia_matrix(inertia, element, where)
-        if m < 0:
-            raise ModelError(message(where, element, f"mass is {m:g}", "give a mass of zero or more"))
-        check_inertia(I_c, m, element, where, self.find)
+        check_mass(m, I_c, element, where, self.find)
+        check_inertia(I_c, element, where, self.find, allow_unphysical=self.allow_unphysical)
         R = IDENTITY if inertia_axes is None else inertia_axes.R
         self._links[name] = DeclaredLink(name, inertia_from(m, c, I_c, R), where)  # type: ignore[arg-type]
         return self
@@ -118,6 +122,7 @@ class Builder:
     def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
         _check_name(name, f"frame {name!r}", where)
+        check_link_names((link,), f"frame {name!r}", where)
         self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
         return self
 
@@ -137,6 +142,7 @@ class Builder:
         if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
+        check_link_names((link_a, link_b), element, where)
         a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self

@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from qddot.errors import ModelError, message
+from qddot.errors import ModelError, message, shown, unexpected
 from qddot.joints import Fixed, Joint
 from qddot.mechanism.model import Limits
-from qddot.mechanism.validation import Find, check_springs, numbers, rigid, unit_axes
+from qddot.mechanism.validation import Find, check_link_names, check_springs, numbers, rigid, unit_axes
 from qddot.spatial import Transform
 from qddot.spatial.joint_blocks import Vector
 
@@ -96,6 +96,7 @@ def declared_joint(
 ) -> DeclaredJoint:
     """The joint between the links `ends`, parent first; `find` takes findings."""
     element, where = f"joint {name!r}", options.get("where", "")
+    check_link_names(ends, element, where)
     joint = unit_axes(joint, element, where, find)
     given = _Numbers(joint.nv, element, where)
     limits = given.limits(options)
@@ -117,15 +118,24 @@ def declared_joint(
         spring_reference=Vector(numbers(rest, joint.nq, "spring reference", where, element)),
         limits=limits,
         actuated=(joint.nv > 0 and not joint.is_floating) if actuated is None else bool(actuated),
-        mimic=None if mimic is None else (mimic[0], *numbers(mimic[1:], 2, "mimic", where, element)),  # type: ignore[index]
+        mimic=None if mimic is None else _mimic(mimic, element, where),
     )
+
+
+def _mimic(given: Any, element: str, where: str) -> tuple[str, float, float]:
+    if not isinstance(given, tuple | list) or len(given) != 3 or not isinstance(given[0], str):
+        raise ModelError(
+            message(where, element, f"mimic is {shown(given)}", "give (name of the other joint, factor, offset)")
+        )
+    factor, offset = numbers(given[1:], 2, "mimic", where, element)
+    return given[0], factor, offset
 
 
 def refuse_unknown(options: JointOptions) -> None:
     """A misspelt option is an error, as that of any function is."""
     for key in options:
         if key not in JointOptions.__annotations__:
-            raise TypeError(f"Builder.joint() got an unexpected keyword argument {key!r}")
+            raise unexpected("Builder.joint", key, JointOptions.__annotations__)
 
 
 def ground() -> DeclaredJoint:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.errors import Finding, InputError, unknown
+from qddot.errors import Finding, InputError, one_name, unknown
 from qddot.joints import Joint
 from qddot.mechanism import identity
 from qddot.mechanism.couplings import Coupling
@@ -144,7 +144,7 @@ class Model:
     friction_velocity: float = 1e-3
     loop_tolerance: float | None = None  # m or rad up to which loops count as closed; None: as accurate as the model is
     findings: tuple[Finding, ...] = ()
-    pivot_floor: tuple[Vector, ...] = ()  # by `pivots.guarded`: what pivots of M must be above, to be no rounding
+    pivot_floor: tuple[Vector, ...] = ()  # by `conditioning.guarded`: what pivots of M must be above, to be no rounding
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere
@@ -315,7 +315,7 @@ class Model:
 
     def frame(self, name: str) -> Frame:
         """A link's own frame, or a frame fixed to one, by name."""
-        found = self._frames.get(name)
+        found = self._frames.get(one_name(name, "frame"))
         if found is None:
             raise unknown("link or frame", name, self._frames, f"robot {self.name!r}")
         return found
@@ -331,7 +331,7 @@ class Model:
 
     def joint_index(self, name: str) -> int:
         """The link that a joint moves."""
-        if name not in self._joints:
+        if one_name(name, "joint") not in self._joints:
             raise unknown("joint", name, self._joints, f"robot {self.name!r}")
         return self._joints[name]
 
@@ -342,6 +342,8 @@ class Model:
     def dof_indices(self, chosen: Iterable[str | int | tuple[str, int]]) -> tuple[int, ...]:
         """The places in v of joints by name, of one of their degrees of freedom as (joint, k), and of indices into v."""
         found: set[int] = set()
+        if not isinstance(chosen, Iterable):
+            raise InputError(f"degrees of freedom are {chosen!r}; give a list of joints, (joint, k) or indices into v")
         for x in (chosen,) if isinstance(chosen, str) else chosen:
             name, k = (x, None) if isinstance(x, str) else x if isinstance(x, tuple) else (None, x)
             places = range(self.nv) if name is None else self._own_dof(name)

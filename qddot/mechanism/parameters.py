@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.errors import Finding, InputError, ModelError, UnknownNameError, message, unknown
+from qddot.errors import Finding, InputError, ModelError, UnknownNameError, message, one_name, shown, unknown
 from qddot.mechanism.model import Model
-from qddot.mechanism.validation import check_inertia, check_springs, numbers, rigid
+from qddot.mechanism.validation import Find, check_inertia, check_mass, check_springs, numbers, rigid
 from qddot.scalars import Scalar, less, mark, where
 from qddot.spatial import Inertia, Transform
 from qddot.spatial.joint_blocks import Vector
@@ -85,7 +85,7 @@ def parameters(model: Model, names: Iterable[str]) -> tuple[Parameter, ...]:
 
 
 def _parameter(model: Model, name: str) -> Parameter:
-    if name in _WORLD:
+    if one_name(name, "parameter") in _WORLD:
         return Parameter(name, name, (0,), (3,))
     links = tuple(i for i, _ in model.outward())
     if name in _LINK:
@@ -238,8 +238,10 @@ def _checked_rotation(x: Vec, y: Vec, z: Vec) -> Rotation:
 # ---- a model of its own ----------------------------------------------------------------------------------------------
 
 
-def with_values(model: Model, values: Mapping[str, Any]) -> Model:
-    """The model with these numbers, checked as `Builder` does."""
+def with_values(model: Model, values: Mapping[str, Any], allow_unphysical: bool = False) -> Model:
+    """The model with these numbers, checked as `Builder` does. Inertias that stay as they were are not judged again."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"parameters are given as {shown(values)}; give names and values, such as {{'link3.mass': 1.2}}")
     chosen = parameters(model, values)
     arrays = [_checked(model, p, values[p.name]) for p in chosen]
     made = substitute(model, chosen, arrays)
@@ -254,7 +256,8 @@ def with_values(model: Model, values: Mapping[str, Any]) -> Model:
         if kinds[i] & {"placement", "position"}:
             placement[i] = rigid(made.placement[i], link, "")
         if kinds[i] & {"inertia", "mass", "com"}:
-            _check_body(made.inertia[i], link, find)
+            kept = "inertia" not in kinds[i] or made.inertia[i] == model.inertia[i]
+            check_body(made.inertia[i], link, "", find, allow_unphysical=allow_unphysical, mass_only=kept)
         for kind in sorted(kinds[i] & _JOINT.keys() - {"spring_reference"}):
             given = list(getattr(made, kind)[i])
             if min(given) < 0.0:
@@ -280,9 +283,15 @@ def _checked(model: Model, p: Parameter, value: Any) -> NDArray[Any]:
     return array
 
 
-def _check_body(G: Inertia, element: str, find: Any) -> None:
-    if G.m < 0.0:
-        raise ModelError(message("", element, f"mass is {G.m:g}", "give a mass of zero or more"))
+def check_body(
+    G: Inertia, element: str, where: str, find: Find, *, allow_unphysical: bool, mass_only: bool = False
+) -> None:
+    """Judges an inertia about a link's origin as `Builder.link` does one about the centre of mass."""
+    moved = _offset(G.m, _center(G))
+    I_c = mat_sub(G.I, moved)
+    check_mass(G.m, I_c, element, where, find)
     if G.m == 0.0 and any(G.h):
-        raise ModelError(message("", element, f"its first moment is {list(G.h)} and its mass zero", "give it a mass"))
-    check_inertia(mat_sub(G.I, _offset(G.m, _center(G))), G.m, element, "", find)
+        raise ModelError(message(where, element, f"its first moment is {list(G.h)} and its mass zero", "give it a mass"))
+    if not mass_only and np.isfinite(I_c).all():
+        rounding = 1e-12 * (moved[0][0] + moved[1][1] + moved[2][2])
+        check_inertia(I_c, element, where, find, allow_unphysical=allow_unphysical, rounding=rounding)

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from qddot.joints import Joint, Z
-from qddot.joints.simplified import OffsetRevolute, UnturnedRevolute
+from qddot.joints.axial import OffsetRevolute, UnturnedRevolute
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, cos, sin, sqrt
 from qddot.spatial import Inertia, Product, Transform, constant_transform, transform_inertia, zero_inertia

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qddot.errors import ModelError, message
+from qddot.errors import ModelError, message, shown
 from qddot.joints import KINDS, Joint
 from qddot.spatial import Transform, constant_transform
 from qddot.spatial.joint_blocks import Vector
@@ -53,6 +53,13 @@ def numbers(values: Any, count: int | None, what: str, where: str = "", element:
     if not np.isfinite(array).all():
         raise ModelError(message(where, element or what, f"{what} is {array.tolist()}", "give finite numbers"))
     return tuple(array.tolist())
+
+
+def check_link_names(links: Iterable[Any], element: str, where: str) -> None:
+    """What names links is a text."""
+    for link in links:
+        if not isinstance(link, str):
+            raise ModelError(message(where, element, f"it names a link by {shown(link)}", "give the name of one link"))
 
 
 def tolerance(value: Any, what: str, where: str = "", element: str = "") -> float:
@@ -148,17 +155,23 @@ def inertia_matrix(inertia: Any, element: str, where: str) -> Mat:
     return ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
 
 
-def check_inertia(I_c: Mat, mass: float, element: str, where: str, find: Find) -> None:
-    """Finds inertias that no body has."""
+def check_mass(mass: float, I_c: Mat, element: str, where: str, find: Find) -> None:
+    """A mass below zero is an error, an inertia without a mass a finding."""
+    if mass < 0.0:
+        raise ModelError(message(where, element, f"mass is {mass:g}", "give a mass of zero or more"))
+    if mass == 0.0 and np.any(np.diag(I_c) > 0.0):
+        find("warning", where, element, "it has an inertia but no mass", "give it a mass or remove its inertia")
+
+
+def check_inertia(I_c: Mat, element: str, where: str, find: Find, *, allow_unphysical: bool, rounding: float = 0.0) -> None:
+    """An inertia that no body has is an error, a finding if it is allowed. `rounding`: what its entries are off by."""
     a, b, c = np.linalg.eigvalsh(np.array(I_c)).tolist()
-    slack = max(1e-6 * max(abs(a), abs(c)), 1e-15)  # files round to six digits, and write 1e-20 for nothing
-    moments = f"principal moments {a:.4g}, {b:.4g}, {c:.4g}"
-    if a < -slack:
-        fix = "correct the inertia; the mass matrix may not be positive"
-        find("warning", where, element, f"its inertia is not positive: {moments}", fix)
-    elif a + b < c - slack:
-        fix = "no body has such an inertia; correct it"
-        find("warning", where, element, f"its inertia violates the triangle inequality: {moments}", fix)
-    if mass == 0.0 and c > 0.0:
-        fix = "give it a mass or remove its inertia"
-        find("warning", where, element, "it has an inertia but no mass", fix)
+    slack = max(1e-6 * max(abs(a), abs(c)), 1e-15, rounding)  # files round to six digits, and write 1e-20 for nothing
+    if a >= -slack and a + b >= c - slack:
+        return
+    why = "is not positive" if a < -slack else "violates the triangle inequality"
+    problem = f"its inertia {why}: principal moments {a:.4g}, {b:.4g}, {c:.4g}"
+    fix = "no body has such an inertia; correct it"
+    if not allow_unphysical:
+        raise ModelError(message(where, element, problem, f"{fix}, or keep it with allow_unphysical=True"))
+    find("warning", where, element, problem, fix)

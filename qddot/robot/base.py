@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from qddot.dynamics.engine import Engine
 from qddot.errors import Finding
-from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 
 Array = NDArray[Any]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qddot.dynamics.constrained_solver import Drives, solver_of, with_constraint
-from qddot.dynamics.loop_assembly import positive
-from qddot.errors import InputError
+from qddot.dynamics.input_checks import positive
+from qddot.errors import InputError, unexpected
 from qddot.robot.base import Array, RobotBase
 
 
@@ -60,7 +60,7 @@ class ConstraintMethods(RobotBase):
 
     def with_loop_tolerance(self, tolerance: float | None) -> Self:
         """The same robot with loops that count as closed up to so many m or rad; None: from the model's own accuracy."""
-        checked = None if tolerance is None else positive(tolerance, "loop_tolerance")
+        checked = None if tolerance is None else positive(tolerance, "loop_tolerance", "m or rad")
         return type(self)(replace(self.model, loop_tolerance=checked), self.compiled)
 
     def close_loops(self, q: ArrayLike, tolerance: float | None = None) -> tuple[Array, Array]:
@@ -68,7 +68,7 @@ class ConstraintMethods(RobotBase):
 
         `tolerance` is another than the robot's own `loop_tolerance`, for this call.
         """
-        return solver_of(self.engine).close(q, None if tolerance is None else positive(tolerance, "tolerance"))
+        return solver_of(self.engine).close(q, None if tolerance is None else positive(tolerance, "tolerance", "m or rad"))
 
     def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
         """The velocity nearest to v in kinetic energy that keeps the loops closed: what an impulse in them makes of v."""
@@ -134,7 +134,7 @@ class ConstraintMethods(RobotBase):
         """
         chosen, method = self.model.dof_indices(prescribed), options.pop("method", "dense")
         if extra := set(options) - {"choice", "weights"}:
-            raise TypeError(f"constrained_hybrid_dynamics() got an unexpected keyword argument {extra.pop()!r}")
+            raise unexpected("constrained_hybrid_dynamics", extra.pop(), ("f_ext", *HybridOptions.__annotations__))
         solver = solver_of(self.engine)
         if method == "dense":
             mask = np.isin(np.arange(self.nv), chosen)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot import formats, robots
-from qddot.dynamics.loop_assembly import positive
-from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unknown
+from qddot.dynamics.input_checks import positive
+from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unexpected, unknown
 from qddot.formats.files import of_file
 from qddot.mechanism import builder
 from qddot.mechanism.model import Model
@@ -38,10 +38,14 @@ class Builder(builder.Builder):
     """`qddot.mechanism.builder.Builder` that also hands out the finished robot."""
 
     def robot(self) -> Robot:
-        """The finished robot."""
-        return Robot(self.model())
+        """The finished robot. What is doubtful about it is a warning, unless `allow_unphysical` has said that it may be."""
+        model = self.model()
+        if not self.allow_unphysical:
+            _warn_of_findings(model, f"robot {model.name!r} was built")
+        return Robot(model)
 
 
+_DH_OPTIONS = ("name", "gravity", "snap", "where", "allow_unphysical")
 PRINTED = 1e-11  # radians: what a π/2 of twelve digits misses, and nobody's design
 
 
@@ -68,7 +72,7 @@ def load(
     reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
     """
     if loop_tolerance is not None:
-        positive(loop_tolerance, "loop_tolerance")
+        positive(loop_tolerance, "loop_tolerance", "m or rad")
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     try:
@@ -81,12 +85,17 @@ def load(
         model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
     if loop_tolerance is not None:
         model = dataclasses.replace(model, loop_tolerance=float(loop_tolerance))
+    if source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
+        _warn_of_findings(model, f"{printable(str(source))} was read")
+    return Robot(model if passive_forces else model.without_passive_forces())
+
+
+def _warn_of_findings(model: Model, what: str) -> None:
     serious = [f for f in model.findings if f.severity != "note"]
-    if serious and source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
+    if serious:
         more = f" (and {len(serious) - 3} more in robot.findings)" if len(serious) > 3 else ""
         text = "\n  ".join(str(f) for f in serious[:3])
-        warnings.warn(f"{printable(str(source))} was read with findings{more}:\n  {text}", QddotWarning, stacklevel=2)
-    return Robot(model if passive_forces else model.without_passive_forces())
+        warnings.warn(f"{what} with findings{more}:\n  {text}", QddotWarning, stacklevel=3)
 
 
 def _read(source: str | os.PathLike[str], options: formats.ReadOptions) -> Model:
@@ -106,10 +115,19 @@ def _read(source: str | os.PathLike[str], options: formats.ReadOptions) -> Model
 
 
 def from_dh(rows: Sequence[Mapping[str, Any]], convention: str = "modified", **options: Any) -> Robot:
-    """A robot from a DH table: rows with alpha, a, theta, d, kind, mass, com, inertia (about the com)."""
+    """A robot from a DH table: rows with alpha, a, theta, d, kind, mass, com, inertia (about the com).
+
+    Options: `name`, `gravity`, `snap`, and `allow_unphysical` to keep inertias that no body has.
+    """
     from qddot.formats import dh
 
-    return Robot(dh.from_rows(rows, convention=convention, **options).model())
+    for key in options:
+        if key not in _DH_OPTIONS:
+            raise unexpected("from_dh", key, ("convention", *_DH_OPTIONS))
+    model = dh.from_rows(rows, convention=convention, **options).model()
+    if not options.get("allow_unphysical"):
+        _warn_of_findings(model, f"robot {model.name!r} was built")
+    return Robot(model)
 
 
 def chain(n: int, rng: np.random.Generator | int | None = None, **options: Any) -> Robot:

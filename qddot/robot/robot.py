@@ -20,7 +20,7 @@ from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics import request
 from qddot.dynamics.base_parameters import BaseParameters, base_parameters
 from qddot.dynamics.constrained_solver import solver_of
-from qddot.errors import Finding, InputError
+from qddot.errors import Finding, InputError, one_name, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.mechanism.configurations import batched
 from qddot.robot.base import Array
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from qddot.dynamics.export_library import Library, Wanted
     from qddot.simulation.trajectory import Trajectory
 
+_INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
@@ -109,9 +110,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         With loops they are those of the actuated joints; `constrained_inverse_dynamics` has the choices that there are.
         """
+        self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
         if self.model.is_constrained:
             return self.constrained_inverse_dynamics(q, v, a, f_ext, **choices)[0]
-        self._no_choices(choices)
         if f_ext is None:
             return self._evaluate("inverse_dynamics", q, v, a)
         return self._evaluate("inverse_dynamics_with_forces", q, v, a, f_ext)
@@ -123,9 +124,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         With loops they stay closed; `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
         """
+        self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
         if self.model.is_constrained:
             return solver_of(self.engine).forward(q, v, tau, f_ext, **{**_FORWARD_CHOICES, **choices})[0]
-        self._no_choices(choices)
         if f_ext is None:
             return self._solve(1, "forward_dynamics", q, v, tau)
         return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
@@ -242,9 +243,12 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """The present values of a parameter, such as "inertia" or "link3.mass", as kernels with `free` take them."""
         return parameters.current(self.model, name)
 
-    def with_parameters(self, values: Mapping[str, ArrayLike]) -> Robot:
-        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error."""
-        return Robot(parameters.with_values(self.model, values), self.compiled)
+    def with_parameters(self, values: Mapping[str, ArrayLike], *, allow_unphysical: bool = False) -> Robot:
+        """The same robot with other numbers, by the names that `parameters` takes. What cannot be is an error.
+
+        `allow_unphysical` keeps inertias that no body has, as least squares may find them; `findings` names them.
+        """
+        return Robot(parameters.with_values(self.model, values, allow_unphysical), self.compiled)
 
     def base_parameters(self, tolerance: float = 1e-9) -> BaseParameters:
         """Which combinations of the links' inertias joint forces depend on, and their values (docs/parameters.md).
@@ -265,7 +269,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         begin with "constrained"; `spanning_tree()` has the others. The other options:
 
         - `method="auto"`: a formulation; `auto` takes the cheapest.
-        - `dtype="float64"`: or "float32".
+        - `dtype="float64"`: or "float32", or NumPy's types of these names.
         - `lanes=None`: states that one instruction works on: 1, 2, 4, 8 or 16; None: as many as the processor can.
         - `form="auto"`: "unrolled", straight-line code for this one robot, or "rolled", code that keeps its loops over the
           links and does not grow with their number; "auto" rolls what is long.
@@ -294,8 +298,12 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """A function as readable source code in `path`; options: `qddot.dynamics.export.SourceOptions` (docs/export.md)."""
         from qddot.dynamics import export
 
+        for name in options:
+            if name not in export.COptions.__annotations__:
+                raise unexpected("export_c", name, export.COptions.__annotations__)
+        options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
-        wanted = request.Request(function, options.get("method", "auto"), options.get("dtype", "float64"))
+        wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
         static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
         self._require_mass_for(function)
         found = export.source_of(self.model, function, language, **options, **static)
@@ -333,7 +341,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
     def _rows_for(self, function: str) -> Sequence[int] | None:
         """The independent rows of the constraints, for functions that are compiled for them."""
-        needs_rows = self.model.is_constrained and function.startswith("constrained_")
+        needs_rows = self.model.is_constrained and one_name(function, "function").startswith("constrained_")
         return solver_of(self.engine).rows if needs_rows else None
 
     @property
@@ -341,6 +349,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """The joints that can move, alone or together, without moving mass or inertia, in every configuration."""
         return self.engine.solvability.massless_joints
 
-    def _no_choices(self, choices: Mapping[str, Any]) -> None:
-        if choices:
-            raise InputError(f"{next(iter(choices))}= is for robots with loops, and robot {self.name!r} has none")
+    def _check_choices(self, function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+        for name in given:
+            if name not in known:
+                raise unexpected(function, name, ("f_ext", *known))
+            if not self.model.is_constrained:
+                raise InputError(f"{name}= is for robots with loops, and robot {self.name!r} has none")

@@ -63,4 +63,4 @@ def builder() -> Builder:
             "upper": math.radians(upper),
         }
         rows.append(row)
-    return from_rows(rows, convention="standard", name="puma560")
+    return from_rows(rows, convention="standard", name="puma560", allow_unphysical=True)

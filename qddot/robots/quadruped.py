@@ -33,7 +33,7 @@ _LEGS = (("front_right", 1, -1), ("front_left", 1, 1), ("rear_right", -1, -1), (
 
 
 def builder() -> Builder:
-    b = Builder("quadruped")
+    b = Builder("quadruped", allow_unphysical=True)  # the thigh, as published
     b.link("body", BODY_MASS, inertia=diagonal(11253e-6, 36203e-6, 42673e-6))
     b.joint("base", "world", "body", Free())
     for name, front, left in _LEGS:

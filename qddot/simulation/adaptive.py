@@ -73,7 +73,7 @@ def solve(
         from scipy.integrate import solve_ivp
     except ImportError as missing:
         raise InputError(f"integrator {method!r} is SciPy's: pip install 'qddot[sim]'") from missing
-    batch, nq = start.shape[:-1], rollout.engine.nq
+    batch, nq = start.shape[:-1], rollout.model.nq
     out = np.full((*batch, len(times), start.shape[-1]), np.nan)
     found: list[dict[str, Any]] = []
     evaluations = 0
@@ -145,7 +145,7 @@ def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
     from qddot.compiler.ir.expr import Expr
     from qddot.dynamics.pipeline import kernel_of, unknowns
 
-    n = rollout.engine.nq + rollout.engine.nv
+    n = rollout.model.nq + rollout.model.nv
     shapes = [(n,), (1,), *(p.shape for p in rollout._parameters)]
     names = ("y", "t", *rollout.free)
 
@@ -153,7 +153,7 @@ def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
         graph, (y, t, *values) = unknowns([prod(s) for s in shapes])
         return graph, rollout._traced_system(graph, np.empty(0), *values).flow(t[0], y)
 
-    what = f"the derivative of {rollout.engine.name!r}"
+    what = f"the derivative of {rollout.model.name!r}"
     own = kernel_of(what, *traced(), names, shapes, (n,))
     if method not in _IMPLICIT:
         return own, None

@@ -1,21 +1,21 @@
-"""What a user gives to a simulation, looked over: numbers, functions, controls, parameters, motion, constraints."""
+"""What a user gives to a simulation, looked over: functions, controls, parameters, motion, constraints."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import update_wrapper
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine
-from qddot.errors import InputError
+from qddot.dynamics.input_checks import finite, real_numbers
+from qddot.errors import InputError, shown
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
 from qddot.simulation.forces import ExternalForce
@@ -24,51 +24,25 @@ from qddot.spatial.tape import Tape, record
 
 Array = NDArray[Any]
 KEEPING = ("projection", "baumgarte", "none")
-_MOST = 2**53  # whole numbers that a float tells apart
 _USUAL_MEMORY = 64 * 2**30  # where a system does not say
+
+
+class RolloutOptions(TypedDict, total=False):
+    """The options of `Rollout` and `Robot.simulate` (docs/simulation.md)."""
+
+    integrator: str
+    inputs: ArrayLike | None
+    forces: Law | Sequence[Law]
+    prescribed: Mapping[str, Law] | None
+    free: Mapping[str, ArrayLike] | None
+    t0: float
+    constraints: str
+    gains: tuple[float, float] | None
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
     """The law of controls that are arrays in time."""
     return u
-
-
-def positive(x: Any, what: str) -> float:
-    number = finite(x, what)
-    if number <= 0.0:
-        raise InputError(f"{what} is {number:g}; it must be greater than zero")
-    return number
-
-
-def finite(x: Any, what: str) -> float:
-    is_number = isinstance(x, float | int | np.floating | np.integer) and not isinstance(x, bool)
-    if not is_number or not abs(x) <= sys.float_info.max:
-        raise InputError(f"{what} is {_shown(x)}; it must be a finite number")
-    return float(x)
-
-
-def count(x: Any, what: str) -> int:
-    if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
-        raise InputError(f"{what} is {_shown(x)}; it must be a whole number of one or more")
-    if x > _MOST:
-        raise InputError(f"{what} is {_shown(x)}; a time of that many steps is no longer told from the next")
-    return int(x)
-
-
-def numbers(x: Any, what: str) -> Array:
-    """An array of real numbers, its own copy where it must be made."""
-    try:
-        array = np.asarray(x)
-    except ValueError:
-        raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"{what} must hold real numbers, not {array.dtype}")
-    return array.astype(float, copy=False)
-
-
-def _shown(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def memory() -> int:
@@ -141,7 +115,7 @@ def controls(model: Model, controls: Any, inputs: Any) -> tuple[Law | None, Arra
 def _rows(x: Any, width: int | None, what: str) -> Array:
     if isinstance(x, str | bytes):
         raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)")
-    array = numbers(x, what)
+    array = real_numbers(x, what)
     if array.ndim < 2 or (width is not None and array.shape[-1] != width):
         wanted = f"(..., steps, {'n' if width is None else width})"
         raise InputError(f"{what} has shape {array.shape}; it must be {wanted}, a row a step")
@@ -153,7 +127,7 @@ def free(model: Model, free: Mapping[str, ArrayLike] | None) -> tuple[tuple[str,
     if free is not None and not isinstance(free, Mapping):
         raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
     names = tuple(free or ())
-    values = [numbers((free or {})[name], name) for name in names]
+    values = [real_numbers((free or {})[name], name) for name in names]
     for p, x in zip(parameters.parameters(model, names), values, strict=True):
         if x.shape[x.ndim - len(p.shape) :] != p.shape:
             raise InputError(f"{p.name} has shape {x.shape}; its last axes must be {p.shape}")
@@ -185,14 +159,14 @@ def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ..
         raise InputError(f"constraints={constraints!r} is not known; take {', '.join(map(repr, KEEPING))}")
     if not engine.model.is_constrained:
         if gains is not None:
-            raise InputError(f"gains= are for robots with loops, and robot {engine.name!r} has none")
+            raise InputError(f"gains= are for robots with loops, and robot {engine.model.name!r} has none")
         return (), None, False
     if gains is not None and constraints != "baumgarte":
         raise InputError("gains= are those of constraints='baumgarte'")
     chosen = None
     if constraints == "baumgarte":
-        pair = numbers(BAUMGARTE if gains is None else gains, "gains")
+        pair = real_numbers(BAUMGARTE if gains is None else gains, "gains")
         if pair.shape != (2,):
-            raise InputError(f"gains={_shown(gains)}; give two numbers, (k_p, k_d)")
+            raise InputError(f"gains={shown(gains)}; give two numbers, (k_p, k_d)")
         chosen = (finite(pair[0], "k_p of gains"), finite(pair[1], "k_d of gains"))
     return solver_of(engine).rows, chosen, constraints == "projection"

@@ -49,7 +49,7 @@ def computed_torque(
     k_p, k_d = _gains(robot, kp, "kp"), _gains(robot, kd, "kd")
     reference = _reference(robot, q_ref)
     if robot.engine.model.is_constrained:
-        raise InputError(f"computed torque is for trees, and robot {robot.engine.name!r} has loops")
+        raise InputError(f"computed torque is for trees, and robot {robot.engine.model.name!r} has loops")
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
         wanted, rate, acceleration = reference(t)
@@ -63,19 +63,17 @@ def gravity_compensation(robot: HasEngine) -> Law:
     """u = gravity_force(q): what holds the robot where it is."""
 
     def law(t: Scalar, q: Array, v: Array) -> Array:
-        still = np.zeros(robot.engine.nv)
+        still = np.zeros(robot.engine.model.nv)
         return newton_euler_classical.rigid_body_forces(robot.engine.model, q, still, still)
 
     return law
 
 
 def _gains(robot: HasEngine, k: ArrayLike, what: str) -> Array:
-    array = np.asarray(k, dtype=float)
-    if array.shape not in ((), (robot.engine.nv,)) or not np.all(np.isfinite(array)):
-        raise InputError(
-            f"{what} has shape {array.shape}; give a finite number, or one a degree of freedom: ({robot.engine.nv},)"
-        )
-    return np.broadcast_to(array, (robot.engine.nv,))
+    array, nv = np.asarray(k, dtype=float), robot.engine.model.nv
+    if array.shape not in ((), (nv,)) or not np.all(np.isfinite(array)):
+        raise InputError(f"{what} has shape {array.shape}; give a finite number, or one a degree of freedom: ({nv},)")
+    return np.broadcast_to(array, (nv,))
 
 
 def _difference(model: Model, q: Array, wanted: Array) -> Array:
@@ -86,20 +84,19 @@ def _difference(model: Model, q: Array, wanted: Array) -> Array:
 
 def _reference(robot: HasEngine, q_ref: Any) -> Callable[[Scalar], tuple[Array, Array, Array]]:
     """q, v and a of the reference at a time."""
+    model = robot.engine.model
     if not callable(q_ref):
-        fixed, still = robot.engine.checks.q(q_ref, "q_ref"), np.zeros(robot.engine.nv)
-        if fixed.shape != (robot.engine.nq,):
+        fixed, still = robot.engine.checks.q(q_ref, "q_ref"), np.zeros(model.nv)
+        if fixed.shape != (model.nq,):
             raise InputError(f"q_ref has shape {fixed.shape}; give one configuration, or a function of t")
         return lambda t: (fixed, still, still)
-    if robot.engine.nq != robot.engine.nv:
+    if model.nq != model.nv:
         raise InputError("a reference q_ref(t) is for robots whose velocities are the rates of their coordinates")
 
     def moving(t: Scalar) -> tuple[Array, Array, Array]:
         wanted = list(q_ref(Dual(Dual(t, 1.0), Dual(1.0, 0.0))))
-        if len(wanted) != robot.engine.nq:
-            raise InputError(
-                f"q_ref(t) gives {len(wanted)} numbers; robot {robot.engine.name!r} has nq = {robot.engine.nq}"
-            )
+        if len(wanted) != model.nq:
+            raise InputError(f"q_ref(t) gives {len(wanted)} numbers; robot {model.name!r} has nq = {model.nq}")
         parts = [_three(x) for x in wanted]
         q, v, a = (stack(list(column)) for column in zip(*parts, strict=True))
         return q, v, a

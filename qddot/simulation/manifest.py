@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qddot.errors import RecordingError
+from qddot.errors import SHOWN_CHARS, RecordingError, shown
 
 FORMAT, VERSION = "qddot recording", 1
 NAME = "manifest.json"
 _MOST_BYTES = 256_000_000  # a million chunks
 _MOST_AXES = 30  # of a batch: NumPy's arrays have 32 (64 since 2.0), and two are those of time and state
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SHOWN = 60  # characters of a value in a message
 
 
 def chunk_name(k: int) -> str:
@@ -54,15 +53,15 @@ def _check(content: dict[str, Any]) -> None:
         if key not in content and key not in _OPTIONAL:
             raise ValueError(f"it has no {key!r}")
         if not fits(content.get(key)):
-            raise ValueError(f"its {key!r} is {_shown(content[key])}, not {wanted}")
+            raise ValueError(f"its {key!r} is {shown(content[key])}, not {wanted}")
     for k, chunk in enumerate(content["chunks"]):
         fields = chunk if isinstance(chunk, dict) else {}
         if fields.get("file") != chunk_name(k):  # no other name: a manifest from elsewhere leads to no other file
-            raise ValueError(f"the file of its chunk {k} is {_shown(fields.get('file'))}, not {chunk_name(k)!r}")
+            raise ValueError(f"the file of its chunk {k} is {shown(fields.get('file'))}, not {chunk_name(k)!r}")
         if not _is_count(fields.get("rows"), 2**62):
-            raise ValueError(f"the rows of its chunk {k} are {_shown(fields.get('rows'))}, not a number of zero or more")
+            raise ValueError(f"the rows of its chunk {k} are {shown(fields.get('rows'))}, not a number of zero or more")
         if not (isinstance(fields.get("sha256"), str) and _SHA256.fullmatch(fields["sha256"])):
-            raise ValueError(f"the sha256 of its chunk {k} is {_shown(fields.get('sha256'))}, not 64 hexadecimal digits")
+            raise ValueError(f"the sha256 of its chunk {k} is {shown(fields.get('sha256'))}, not 64 hexadecimal digits")
 
 
 def _is_count(x: Any, most: int) -> bool:
@@ -115,11 +114,6 @@ def _told(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if key not in old or key not in new:
         return f"{key} is {'missing now' if key in old else 'new'}"
     was, now = json.dumps(old[key]), json.dumps(new[key])
-    if max(len(was), len(now)) > _SHOWN or _SHA256.search(was + now):
+    if max(len(was), len(now)) > SHOWN_CHARS or _SHA256.search(was + now):
         return f"another {key}{_detail(old[key], new[key])}"
     return f"{key} was {was} and is {now}"
-
-
-def _shown(x: Any) -> str:
-    text = repr(x)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

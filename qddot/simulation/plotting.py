@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qddot.errors import InputError, extra, printable
-from qddot.mechanism.state_columns import QUANTITIES, Column
+from qddot.mechanism.array_axes import QUANTITIES, Column
 from qddot.simulation.trajectory import DERIVED
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _energies(axis: Any, trajectory: Trajectory) -> None:
 
 
 def _title(trajectory: Trajectory) -> str:
-    info, parts = trajectory.info, [printable(trajectory.robot.engine.name)]
+    info, parts = trajectory.info, [printable(trajectory.robot.engine.model.name)]
     if "integrator" in info:
         parts.append(str(info["integrator"]))
     if "dt" in info:

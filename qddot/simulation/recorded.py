@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.dynamics.engine import HasEngine
+from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import arguments, stiffness
+from qddot.simulation import stiffness
 from qddot.simulation.archive import packed
-from qddot.simulation.rollout import Progress, RolloutOptions
+from qddot.simulation.arguments import RolloutOptions
+from qddot.simulation.rollout import Progress
 from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
 from qddot.simulation.simulate import drift, made
 from qddot.simulation.trajectory import Trajectory
@@ -55,8 +57,8 @@ def record_simulation(
     a result depends on is compared with what the folder was begun with, functions by their operations.
     """
     progress, integrator = options.pop("progress", None), options.pop("integrator", "rk4")
-    steps = arguments.count(steps, "steps")
-    every, chunk = arguments.count(options.pop("every", 1), "every"), arguments.count(options.pop("chunk", 10_000), "chunk")
+    steps = count(steps, "steps")
+    every, chunk = count(options.pop("every", 1), "every"), count(options.pop("chunk", 10_000), "chunk")
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,35 +17,23 @@ from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets.host import host
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
+from qddot.dynamics.conditioning import guarded
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import HasEngine
+from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
-from qddot.dynamics.pivots import guarded
 from qddot.dynamics.trace import filling, with_traced_inertias
-from qddot.errors import InputError, KernelTooLargeError, unknown
+from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
 from qddot.mechanism import parameters
-from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.array_axes import JointIndex
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
+from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS, State
-from qddot.simulation.step_program import Calls
-from qddot.simulation.system import Law, Plan, System
+from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
 MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls
-
-
-class RolloutOptions(TypedDict, total=False):
-    """The options of `Rollout` and `Robot.simulate` (docs/simulation.md)."""
-
-    integrator: str
-    inputs: ArrayLike | None
-    forces: Law | Sequence[Law]
-    prescribed: Mapping[str, Law] | None
-    free: Mapping[str, ArrayLike] | None
-    t0: float
-    constraints: str
-    gains: tuple[float, float] | None
 
 
 class Progress(NamedTuple):
@@ -72,23 +60,23 @@ class Rollout:
     ) -> None:
         for name in options:
             if name not in RolloutOptions.__annotations__:
-                raise TypeError(f"Rollout() got an unexpected keyword argument {name!r}")
-        engine = robot.engine
-        if engine.nv == 0:
-            raise InputError(f"robot {engine.name!r} has no degrees of freedom, so there is nothing to simulate")
+                raise unexpected("Rollout", name, ("dt", *RolloutOptions.__annotations__))
+        engine, model = robot.engine, robot.engine.model
+        if model.nv == 0:
+            raise InputError(f"robot {model.name!r} has no degrees of freedom, so there is nothing to simulate")
         integrator = options.get("integrator", "rk4")
         if not isinstance(integrator, str) or integrator not in INTEGRATORS:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
-        self.robot, self.engine, self.model, self.integrator = robot, engine, engine.model, integrator
-        self.dt, self.t0 = arguments.positive(dt, "dt"), arguments.finite(options.get("t0", 0.0), "t0")
-        law, self.held = arguments.controls(self.model, controls, options.get("inputs"))
-        self.free, self.values = arguments.free(self.model, options.get("free"))
-        motion = arguments.motion(self.model, options.get("prescribed"))
+        self.robot, self.engine, self.model, self.integrator = robot, engine, model, integrator
+        self.dt, self.t0 = positive(dt, "dt"), finite(options.get("t0", 0.0), "t0")
+        law, self.held = arguments.controls(model, controls, options.get("inputs"))
+        self.free, self.values = arguments.free(model, options.get("free"))
+        motion = arguments.motion(model, options.get("prescribed"))
         keep = arguments.keeping(engine, options.get("constraints", "projection"), options.get("gains"))
         n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
-        sizes = (engine.nq, engine.nv, *((n_held,) if n_held else ()))
-        tape = None if law is None else arguments.recorded("controls", law, (engine.nv,), sizes)
-        extra = arguments.forces(self.model, options.get("forces", ()), self._parameters)
+        sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
+        tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
+        extra = arguments.forces(model, options.get("forces", ()), self._parameters)
         self.plan = Plan(tape, n_held, extra, motion, *keep)
         self._supported()
 
@@ -98,7 +86,7 @@ class Rollout:
         if implicit and special:
             raise InputError(f"integrator {self.integrator!r} does not do {special}; take 'rk4'")
         if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.engine.name!r} has loops; prescribe the motion by a law of control instead")
+            raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -125,6 +113,15 @@ class Rollout:
             "qddot": __version__,
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Functions are tapes by now, and travel; machine code does not, and is compiled again where it is used."""
+        stays = ("engine", "_loops", "_steps", "_forces_kernel")
+        return {name: x for name, x in self.__dict__.items() if name not in stays}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.engine = self.robot.engine
+
     # ---- running
 
     def start(self, q0: ArrayLike, v0: ArrayLike) -> Progress:
@@ -145,7 +142,7 @@ class Rollout:
 
     def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
         """Refuses to begin a run whose states, forces and times would not fit into memory."""
-        numbers = prod(start.state.shape[:-1]) * (self.engine.nq + 2 * self.engine.nv) + 1
+        numbers = prod(start.state.shape[:-1]) * (self.model.nq + 2 * self.model.nv) + 1
         needed, there = 8 * rows * numbers, arguments.memory()
         if needed > there:
             raise InputError(
@@ -161,7 +158,7 @@ class Rollout:
             rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
             if max(off, rate) > solver.open_limit:
                 raise InputError(
-                    f"the loops of robot {self.engine.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
+                    f"the loops of robot {self.model.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
                     f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
                     f"v0 = robot.project_velocity(q0, v0)"
                 )
@@ -184,14 +181,14 @@ class Rollout:
 
         `with_start` puts the states that it starts from in front of them.
         """
-        steps, record = arguments.count(steps, "steps"), arguments.count(record, "record")
+        steps, record = count(steps, "steps"), count(record, "record")
         begin, state = progress
         batch = state.shape[:-1]
         if self.held.shape[-1] and begin + steps > self.held.shape[-2]:
             raise InputError(f"controls are given for {self.held.shape[-2]} steps; {begin + steps} are needed")
         rows = (begin + steps) // record - begin // record
         self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
-        n = self.engine.nq + self.engine.nv
+        n = self.model.nq + self.model.nv
         flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
         records = np.empty((len(flat), rows + with_start, n))
         records[:, :with_start] = flat[:, None, :n]
@@ -199,7 +196,7 @@ class Rollout:
             held, values = self._flat(self.held, 2, batch), self._joined(batch)
             flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
         records = records.reshape(*batch, rows + with_start, n)
-        q, v = records[..., : self.engine.nq], records[..., self.engine.nq :]
+        q, v = records[..., : self.model.nq], records[..., self.model.nq :]
         return Progress(begin + steps, flat.reshape(state.shape)), q, v
 
     def _advance(
@@ -208,11 +205,11 @@ class Rollout:
         run = self._eagerly if not self.engine.compiled else self._compiled
         first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
         split_at = (begin + first) // record - begin // record
-        for starting, count, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
-            if count:
+        for starting, several, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
+            if several:
                 here = begin if starting else begin + first
-                window = held[:, here : here + count]
-                state = run(starting, state, window, values, here, count, record, records[:, rows])
+                window = held[:, here : here + several]
+                state = run(starting, state, window, values, here, several, record, records[:, rows])
         return state
 
     def _compiled(
@@ -241,7 +238,7 @@ class Rollout:
 
     @cached_property
     def _past(self) -> tuple[int, ...]:
-        return INTEGRATORS[self.integrator].past(self.engine.nq, self.engine.nv)
+        return INTEGRATORS[self.integrator].past(self.model.nq, self.model.nv)
 
     @property
     def _chosen(self) -> tuple[str, bool, int]:
@@ -256,7 +253,7 @@ class Rollout:
     @property
     def _sizes(self) -> list[int]:
         """Of the step's inputs: state, (t, dt), held inputs, parameters."""
-        n = self.engine.nq + self.engine.nv + sum(self._past)
+        n = self.model.nq + self.model.nv + sum(self._past)
         return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
 
     def _loop(self, starting: bool, lanes: int) -> TimeLoop:
@@ -282,8 +279,8 @@ class Rollout:
     def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
         if (starting, lanes) not in self._loops:
             n, _, held, *values = self._sizes
-            layout = Layout(n, held, sum(values), self.engine.nq + self.engine.nv, lanes)
-            what = f"{self.integrator} of {self.engine.name!r}"
+            layout = Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes)
+            what = f"{self.integrator} of {self.model.name!r}"
             try:
                 step = self._traced_step(starting)
             except KernelTooLargeError as error:
@@ -294,7 +291,7 @@ class Rollout:
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
         if starting not in self._steps:
-            what = f"a step of {self.integrator} of {self.engine.name!r}"
+            what = f"a step of {self.integrator} of {self.model.name!r}"
 
             sizes = self._sizes
             graph, (x, clock, u, *values) = unknowns(sizes)
@@ -331,7 +328,7 @@ class Rollout:
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
         """One step of one sample; x is q, v and what the integrator remembers."""
-        nq, nv = self.engine.nq, self.engine.nv
+        nq, nv = self.model.nq, self.model.nv
         edges = np.cumsum([nq, nv, *self._past])[:-1]
         q, v, *past = np.split(x, edges)
         found = INTEGRATORS[self.integrator]
@@ -382,13 +379,13 @@ class Rollout:
 
     @cached_property
     def _forces_kernel(self) -> Kernel:
-        width, nv = self.held.shape[-1], self.engine.nv
-        shapes = [(self.engine.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
+        width, nv = self.held.shape[-1], self.model.nv
+        shapes = [(self.model.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
         graph, (q, v, t, *rest) = unknowns([prod(s) for s in shapes])
         u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
         forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.engine.name!r}", graph, forces, names, shapes, (nv,))
+        return kernel_of(f"the joint forces of {self.model.name!r}", graph, forces, names, shapes, (nv,))
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]

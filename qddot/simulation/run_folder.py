@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.dynamics.engine import HasEngine
-from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError, unexpected
 from qddot.formats import native
 from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
@@ -73,7 +73,7 @@ def record(
     `progress` shows a bar; None: on a terminal.
     """
     if extra := options.keys() - RecordOptions.__annotations__.keys():
-        raise TypeError(f"record() got an unexpected keyword argument {extra.pop()!r}")
+        raise unexpected("record", extra.pop(), RecordOptions.__annotations__)
     run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, options.get("progress"))
     with run.only_writer():
         run.begin(first, options)
@@ -148,10 +148,10 @@ class Recording:
         if not {"t", "q", "v"} <= arrays.keys():
             have = ", ".join(arrays) or "nothing yet"
             raise InputError(f"{self.directory} holds {have}; a trajectory needs t, q and v: take Recording(...).arrays()")
-        recorded = self._manifest["robot"]
-        if recorded is not None and recorded != robot.engine.model.digest:
+        recorded, model = self._manifest["robot"], robot.engine.model
+        if recorded is not None and recorded != model.digest:
             raise InputError(
-                f"{self.directory} was recorded of another robot than {robot.engine.name!r}; give the one it was made with"
+                f"{self.directory} was recorded of another robot than {model.name!r}; give the one it was made with"
             )
         own = {n: arrays.pop(n) for n in list(arrays) if n not in ("t", "q", "v", "a", "tau")}
         if of_other := [n for n, x in arrays.items() if x.dtype.kind not in "fiu"]:
@@ -160,7 +160,7 @@ class Recording:
         try:
             return Trajectory(robot, **arrays, channels=channels, info=self.info)
         except InputError as error:
-            raise RecordingError(f"{self.directory}: it holds no states of robot {robot.engine.name!r}: {error}") from None
+            raise RecordingError(f"{self.directory}: it holds no states of robot {model.name!r}: {error}") from None
 
     def model(self) -> Model:
         """The robot's model as it was saved with the run."""

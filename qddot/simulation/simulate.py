@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
+from qddot.dynamics.input_checks import count, positive
 from qddot.errors import InputError, QddotWarning, unknown
 from qddot.simulation import adaptive, stiffness
-from qddot.simulation.arguments import count, positive
+from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
-from qddot.simulation.rollout import Progress, Rollout, RolloutOptions
+from qddot.simulation.rollout import Progress, Rollout
 from qddot.simulation.trajectory import Trajectory
 
 _WAY_OUT = "keep fewer states (record=…), or run it in pieces (Rollout) or into a folder (simulation.recorded)"
@@ -115,8 +116,8 @@ def drift(engine: Engine, q: Any, v: Any) -> dict[str, Any]:
     rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
     if np.any(solver_of(engine).dependence(q, v) > 1.0):
         warnings.warn(
-            f"the loops of robot {engine.name!r} came so near to a singular configuration that their rows depend on each "
-            f"other; what follows is doubtful. Start elsewhere, or add joint friction",
+            f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
+            f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
             QddotWarning,
             stacklevel=4,
         )

@@ -24,7 +24,7 @@ from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_derivatives
 from qddot.errors import QddotWarning
-from qddot.mechanism.joint_index import JointIndex
+from qddot.mechanism.array_axes import JointIndex
 from qddot.scalars import stack
 from qddot.spatial.dual import Dual
 
@@ -69,9 +69,9 @@ def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
 
 def limit(rollout: Rollout, start: Progress) -> Limit | None:
     """The longest stable step of an explicit integrator; None where there is no limit, or it would take long to find."""
-    if rollout.integrator not in _GROWTH or rollout.engine.nv > _LONG:
+    if rollout.integrator not in _GROWTH or rollout.model.nv > _LONG:
         return None
-    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.engine.nq]
+    states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.model.nq]
     some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else np.empty(0, int)
     q, values = states[some], rollout._joined(start.state.shape[:-1])[some]
     if rollout._has_functions or rollout.free:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, unknown
 from qddot.mechanism import configurations
-from qddot.mechanism.state_columns import Column, columns
+from qddot.mechanism.array_axes import Column, columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,8 @@ class Trajectory:
 
     def __repr__(self) -> str:
         of = f", {' × '.join(map(str, self.batch))} of them" if self.batch else ""
-        return f"<Trajectory of {self.robot.engine.name!r}: {len(self)} times from {self.t[0]:g} to {self.t[-1]:g} s{of}>"
+        name = self.robot.engine.model.name
+        return f"<Trajectory of {name!r}: {len(self)} times from {self.t[0]:g} to {self.t[-1]:g} s{of}>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,7 +119,7 @@ class Trajectory:
             if name in found:
                 return getattr(self, quantity)[..., found.index(name)]
         known = [*self.names, *(f"{c.name}.{n}" for n in self._own[1:] for c in self.columns(n))]
-        raise unknown("channel", name, known, f"this trajectory of {self.robot.engine.name!r}")
+        raise unknown("channel", name, known, f"this trajectory of {self.robot.engine.model.name!r}")
 
     def __iter__(self) -> Iterator[str]:
         raise TypeError("a trajectory is not a sequence: go over trajectory.names, or over trajectory.t")
@@ -207,7 +208,7 @@ class Trajectory:
         """How far the constraint that is most open is open, (..., T), in m or rad."""
         if not self.robot.engine.model.is_constrained:
             raise InputError(
-                f"robot {self.robot.engine.name!r} has no loops or other constraints, so nothing can drift open"
+                f"robot {self.robot.engine.model.name!r} has no loops or other constraints, so nothing can drift open"
             )
         return np.max(np.abs(self.robot.engine.evaluate("constraint_residual", self.q)), axis=-1)
 
@@ -273,9 +274,8 @@ class Trajectory:
         batch = array.shape[:-2] if name == "q" else self.batch
         if array.shape != (*batch, len(self.t), count):
             wanted = f"({'..., ' if name == 'q' else ''.join(f'{n}, ' for n in batch)}{len(self.t)}, {count})"
-            raise InputError(
-                f"{name} has shape {array.shape}, but must have {wanted}: robot {self.robot.engine.name!r}, times in t"
-            )
+            robot = self.robot.engine.model.name
+            raise InputError(f"{name} has shape {array.shape}, but must have {wanted}: robot {robot!r}, times in t")
         return array
 
     def _channel(self, name: str, x: ArrayLike) -> Array:

@@ -55,7 +55,7 @@ def write_parquet(trajectory: Trajectory, path: Path, names: Sequence[str]) -> N
     parquet = extra("pyarrow.parquet", "data", "writing Parquet")
     table = header(trajectory, names)
     fields = [arrow.field(n, arrow.from_numpy_dtype(x.dtype), metadata={"unit": unit}) for n, unit, x in table]
-    about = {"robot": trajectory.robot.engine.name, "info": json.dumps(trajectory.info, default=repr)}
+    about = {"robot": trajectory.robot.engine.model.name, "info": json.dumps(trajectory.info, default=repr)}
     content = arrow.table([np.ascontiguousarray(x) for _, _, x in table], schema=arrow.schema(fields, metadata=about))
     with _whole(path) as unfinished:
         parquet.write_table(content, unfinished)
@@ -72,7 +72,7 @@ def write_mcap(trajectory: Trajectory, path: Path, names: Sequence[str]) -> None
         for topic, stamp, body in _messages(trajectory, names):
             out.add_message(topics[topic], stamp, json.dumps(body).encode(), stamp)
         out.add_metadata(
-            "qddot", {"robot": trajectory.robot.engine.name, "info": json.dumps(trajectory.info, default=repr)}
+            "qddot", {"robot": trajectory.robot.engine.model.name, "info": json.dumps(trajectory.info, default=repr)}
         )
         out.finish()
 
@@ -100,7 +100,7 @@ def to_xarray(trajectory: Trajectory, names: Sequence[str]) -> Any:
         units = dict.fromkeys(c.unit for c in columns)
         variables[name] = ((*batch, "time", *tail), values, {"units": ", ".join(u for u in units if u)})
     info = {k: v if isinstance(v, str | int | float) else repr(v) for k, v in trajectory.info.items()}
-    return xarray.Dataset(variables, coordinates, {"robot": trajectory.robot.engine.name, **info})
+    return xarray.Dataset(variables, coordinates, {"robot": trajectory.robot.engine.model.name, **info})
 
 
 # ---- parts of them ---------------------------------------------------------------------------------------------------

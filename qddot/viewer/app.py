@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra, printable
+from qddot.mechanism.array_axes import columns
 from qddot.mechanism.model import Model
-from qddot.mechanism.state_columns import columns
 from qddot.viewer.protocols import ShownRobot, ShownTrajectory
 from qddot.viewer.scene import LAYERS, Scene, some_of
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.mechanism.array_axes import Column
 from qddot.mechanism.model import Model
-from qddot.mechanism.state_columns import Column
 
 Array = NDArray[Any]
 

@@ -31,7 +31,7 @@ def close(x, y, tolerance=AGREEMENT):
 
 
 def independent(robot, q, u):
-    """Whether the constraints stay independent, by a margin, in the freedoms that are not prescribed."""
+    """Whether the constraints stay independent, by a margin, in the degrees of freedom that are not prescribed."""
     w = [k for k in range(robot.nv) if k not in u]
     rank = robot.nv - robot.mobility
     if len(w) < rank:
@@ -41,7 +41,7 @@ def independent(robot, q, u):
 
 
 def subsets(robot, q, count=5):
-    """Random prescribed freedoms that can be, the empty set first."""
+    """Random prescribed degrees of freedom that can be, the empty set first."""
     rng, found = np.random.default_rng(4), [[]]
     for _ in range(50):
         u = sorted(rng.choice(robot.nv, rng.integers(1, robot.mobility + 1), replace=False).tolist())
@@ -122,7 +122,7 @@ def test_nothing_prescribed_is_forward_dynamics(name):
 @SETTINGS
 @given(trees(max_links=5), st.integers(0, 1000), st.sampled_from([k for k in KINDS if k not in ("free", "own")]), st.data())
 def test_loops_on_random_trees(tree, seed, kind, data):
-    """Any tree, mimic joints included, any joint that closes a loop, any freedoms that can be prescribed."""
+    """Any tree, mimic joints included, any joint that closes a loop, any degrees of freedom that can be prescribed."""
     rng = np.random.default_rng(seed)
     model, q = tree.model, tree.random_state(rng)[0]
     one, other = rng.choice(len(model.parent), 2, replace=False)
@@ -208,7 +208,7 @@ def test_what_has_no_unique_forces_is_said():
         robot.constrained_hybrid_dynamics(q[0] + 0.1, v[0], a[0], a[0], prescribed=[0], method="multipliers")
 
 
-def test_prescribed_freedoms_that_a_loop_couples():
+def test_prescribed_degrees_of_freedom_that_a_loop_couples():
     """Two cranks of a parallelogram cannot be prescribed both, though m ≤ n_v: A_v has lost a rank."""
     b = qddot.Builder("coupled", gravity=(0.0, -9.81, 0.0))
     body = np.diag([0.1, 0.12, 0.14])

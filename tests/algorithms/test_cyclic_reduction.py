@@ -29,7 +29,9 @@ def random_chain(n, kinds, seed):
     b, parent = qddot.Builder(f"chain{n}"), "world"
     for k in range(n):
         A = rng.standard_normal((3, 3))
-        b.link(f"l{k}", float(rng.uniform(0.5, 2)), rng.uniform(-0.2, 0.2, 3).tolist(), 0.05 * (A @ A.T) + 0.1 * np.eye(3))
+        second = 0.05 * (A @ A.T) + 0.1 * np.eye(3)  # Σ m x xᵀ of a body: any that is positive
+        inertia = np.trace(second) * np.eye(3) - second
+        b.link(f"l{k}", float(rng.uniform(0.5, 2)), rng.uniform(-0.2, 0.2, 3).tolist(), inertia)
         joint = random_tree(1, rng=int(rng.integers(1 << 30)), kinds=(kinds[k % len(kinds)],)).model().joint[1]
         armature = float(rng.uniform(0.1, 1)) if k % 3 == 1 else 0.0
         at = qddot.pose(rng.uniform(-0.5, 0.5, 3).tolist(), rng.uniform(-1, 1, 3).tolist())

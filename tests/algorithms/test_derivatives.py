@@ -91,7 +91,7 @@ def test_dual_numbers_give_the_same_matrices(robot):
 
 
 def test_zeros_vanish():
-    """A freedom touches what it carries and what carries it; a floating base answers gravity and its own speed alone."""
+    """A DoF touches what it carries and what carries it; a floating base answers gravity and its own speed alone."""
     robot = qddot.load("quadruped")
     q, v = robot.random_state(0)
     by_q, by_v, M = robot.inverse_dynamics_derivatives(q, v, v)

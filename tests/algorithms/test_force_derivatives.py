@@ -1,4 +1,4 @@
-"""Derivatives under external forces: by q, v, a, tau and the forces themselves, and forces that depend on q and v.
+"""Derivatives under external forces with respect to q, v, a, tau and the forces, and forces that depend on q and v.
 
 Closed forms, Kim's Tables 5, 6 and 7, dual numbers, complex steps through `integrate`, Pinocchio; eager and compiled.
 """
@@ -55,7 +55,7 @@ def close(x, y, tolerance=COMPLEX_STEP):
 
 
 class Pushed(State):
-    """A state with joint forces and freedoms that are prescribed; derivatives of what runs there by complex steps."""
+    """A state with joint forces and prescribed degrees of freedom; derivatives of what runs there by complex steps."""
 
     def __init__(self, robot, prescribed=(), seed=0):
         super().__init__(robot, seed)
@@ -104,7 +104,7 @@ class Pushed(State):
         return np.array(rows)
 
     def slopes_of_law(self):
-        """(n_links, 6, nv) by q and by v."""
+        """(n_links, 6, nv) with respect to q, and to v."""
         return self.slopes(lambda q, v, f: f, self.law)
 
 
@@ -548,7 +548,7 @@ def test_a_singular_sample_stays_alone():
         b.joint(f"to_{name}", parent, name, qddot.joints.SphericalEuler())
     robot = b.robot()
     good = 0.3 * np.arange(6.0)
-    q = np.stack([good] * 3)  # as many as there are neither links nor freedoms
+    q = np.stack([good] * 3)  # as many as there are neither links nor degrees of freedom
     q[0, 1] = np.pi / 2
     z, f = np.ones(robot.nv), np.ones((2, 6))
     both = robot.forward_dynamics_derivative(q, z, z, f, by=("q", 0))
@@ -573,7 +573,7 @@ def test_df_ext_is_of_the_configuration_of_the_call():
     assert np.array_equal(np.stack(pickle.loads(pickle.dumps(plain))), np.stack(plain))
 
 
-def test_a_robot_without_freedoms():
+def test_a_robot_without_degrees_of_freedom():
     b = qddot.Builder("still").link("base", 1.0).joint("j", "world", "base", qddot.joints.Fixed())
     robot = b.robot()
     d = robot.inverse_dynamics_derivatives([], [], [], np.zeros((robot.model.n_links, 6)))

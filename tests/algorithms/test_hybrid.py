@@ -1,4 +1,4 @@
-"""Hybrid dynamics: its two ends, its agreement with the blocks of M, single freedoms, wrong use."""
+"""Hybrid dynamics: its two ends, its agreement with the blocks of M, single degrees of freedom, wrong use."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def kite():
 @pytest.mark.parametrize(
     "prescribed", [[("base", 2)], [("swivel", 1)], [("base", 5), ("swivel", 0), "hinge"], [3, "hinge"]]
 )
-def test_single_freedoms_of_a_joint(kite, prescribed):
+def test_single_degrees_of_freedom_of_a_joint(kite, prescribed):
     s, tau = State(kite), np.linspace(-1, 1, kite.nv)
     chosen = kite.model.dof_indices(prescribed)
     a, force = kite.hybrid_dynamics(s.q, s.v, s.a, tau, prescribed=prescribed)

@@ -33,7 +33,7 @@ def close(x, y, tolerance=AGREEMENT):
 
 
 class Hybrid(State):
-    """A state with forces, and which freedoms are prescribed."""
+    """A state with forces, and which degrees of freedom are prescribed."""
 
     def __init__(self, robot, prescribed, seed=0):
         super().__init__(robot, seed)
@@ -70,7 +70,7 @@ def check(s):
 
 @pytest.mark.parametrize("kind", MOVING)
 def test_every_kind_of_joint(kind):
-    """Single freedoms of a joint prescribed: every other one, then only the first, then all but the first."""
+    """Single degrees of freedom of a joint prescribed: every other one, then only the first, then all but the first."""
     robot = Robot(random_tree(3, rng=1, kinds=(kind, "revolute")).model(), compiled=False)
     for u in (range(0, robot.nv, 2), (0,), range(1, robot.nv)):
         check(Hybrid(robot, u))

@@ -244,7 +244,7 @@ def test_operational_space_inertia(robot):
 
 
 def test_operational_space_inertia_of_a_real_arm():
-    """Six freedoms and more: all rows. A force on the tool accelerates it by Λ⁻¹ F, by forward dynamics from rest."""
+    """Six DoF and more: all rows. A force on the tool accelerates it by Λ⁻¹ F, by forward dynamics from rest."""
     robot = qddot.load("puma560")
     q, _ = robot.random_state(3)
     rest, frame, F = np.zeros(6), robot.link_names[-1], np.arange(1.0, 7.0)
@@ -331,7 +331,7 @@ def test_batches_are_loops(robot):
     assert robot.inverse_dynamics(q[:0], v[:0], a[:0]).shape == (0, robot.nv)
 
 
-def test_nothing_passes_through_six_freedoms_but_their_force():
+def test_nothing_passes_through_six_degrees_of_freedom_but_their_force():
     """A light link that carries a heavy one on a free joint moves as if it were alone, to the last digits."""
     light = qddot.Builder("light").link("small", 1e-3, (0.1, 0.2, 0.3), np.eye(3) * 1e-4)
     light.joint("hinge", "world", "small", Revolute((0.6, 0.0, 0.8)))

@@ -19,7 +19,7 @@ def close(x, y, tolerance=AGREEMENT):
 
 
 def complex_steps(robot, q, v, tau):
-    """Accelerations and forces of the kept rows by q, v and tau: (3, nv + rows, nv)."""
+    """Accelerations and forces of the kept rows differentiated with respect to q, v and tau: (3, nv + rows, nv)."""
 
     def run(*state):
         return constrained_dynamics.direct(robot.model, *state, rows=solver_of(robot.engine).rows)[:-3].imag / STEP

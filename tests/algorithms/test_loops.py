@@ -42,7 +42,7 @@ def close(x, y, tolerance=AGREEMENT):
     assert np.max(np.abs(np.asarray(x) - y), initial=0.0) <= tolerance * scale
 
 
-# ---- kinematics of closing joints
+# ---- kinematics of loop joints
 
 
 def two_bodies(joint):
@@ -56,7 +56,7 @@ def two_bodies(joint):
 
 
 def closed_at(robot, q_joint, seed=3):
-    """A configuration in which the closing joint has these coordinates."""
+    """A configuration in which the loop joint has these coordinates."""
     model, rng = robot.model, np.random.default_rng(seed)
     (loop,) = model.loops
     q, v = robot.random_state(rng)
@@ -566,7 +566,7 @@ def test_inverse_dynamics_of_the_fivebar(drives):
 
 
 def test_an_immovable_structure_needs_no_torque():
-    """Kim, after (66): with more constraints than freedoms the loops bear everything, and the least torques are none."""
+    """Kim, after (66): with more constraints than DoF the loops bear everything, and the least torques are none."""
     b = qddot.Builder("truss", gravity=(0.0, -9.81, 0.0))
     b.link("left", 1.0, (0.2, 0, 0), BODY).joint("j1", "world", "left", Revolute(), linkages.turned(2, 1.0))
     b.link("right", 2.0, (0.2, 0, 0), BODY)
@@ -648,7 +648,7 @@ def test_constrained_hybrid_dynamics(robot):
         w = [k for k in range(robot.nv) if k not in u]
         sizes = np.linalg.svd(robot.constraint_jacobian(q)[..., w], compute_uv=False)
         if sizes[:, robot.nv - robot.mobility - 1].min() < 1e-2:
-            continue  # prescribed freedoms that depend on each other
+            continue  # prescribed degrees of freedom that depend on each other
         found, force, lam = robot.constrained_hybrid_dynamics(q, v, a, tau, prescribed=u)
         close(found[:, u], a[:, u])
         close(force[:, w], np.broadcast_to(tau[w], (3, len(w))))

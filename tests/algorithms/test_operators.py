@@ -36,7 +36,7 @@ def close(x, y, tolerance=ROUNDING):
 
 
 class Stacked:
-    """A tree without shared coordinates, its stacked system, and a motion that inverse dynamics knows the forces of."""
+    """A tree without mimic joints, its stacked system, and a motion that inverse dynamics knows the forces of."""
 
     def __init__(self, seed, n=6, kinds=MOVING):
         self.robot = Robot(random_tree(n, rng=seed, kinds=kinds).model(), compiled=False)
@@ -187,7 +187,7 @@ def test_mass_matrices(robot):
 @SETTINGS
 @given(robot=trees(max_links=10))
 def test_forward_dynamics(method, robot):
-    """All kinds of joints, branches, any numbering, shared coordinates, rotors, external forces."""
+    """All kinds of joints, branches, any numbering, mimic joints, rotors, external forces."""
     s = State(robot)
     tau = newton_euler.inverse_dynamics(s.model, s.q, s.v, s.a, s.f_ext)
     M = robot.mass_matrix(s.q)
@@ -210,7 +210,7 @@ def traced(model, name, method, *arrays):
 @pytest.mark.parametrize("method", FORWARD)
 @pytest.mark.parametrize("kind", MOVING)
 def test_traced(method, kind):
-    """Every kind of joint, and shared coordinates."""
+    """Every kind of joint, and mimic joints."""
     small = method == "divide_and_conquer" or kind == "free"
     model = random_tree(2 if small else 3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model()
     robot = Robot(model, compiled=False)

@@ -322,9 +322,9 @@ def test_long_results_are_written_with_streaming_stores(streaming, size, dtype, 
 @pytest.mark.parametrize("past", [True, False])
 @pytest.mark.parametrize("size", [40, 48, 72, 104, 152])
 def test_packed_results_are_written_between_the_operations(streaming, size, past):
-    """Rows that begin anywhere in a line of memory, batches of any size, gaps between rows, and what is around them.
+    """Rows that begin anywhere in a cache line, batches of any size, gaps between rows, and what is around them.
 
-    Up to twice as many numbers as there are columns that take turns.
+    Up to twice as many numbers as there are columns in rotation.
     """
     streaming(0 if past else 10**12)
 
@@ -775,7 +775,7 @@ def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, 
 
 @pytest.mark.parametrize("source", ["quadruped", "puma560"])
 def test_columns_are_explained_by_the_link_that_their_freedom_moves(source):
-    """A free joint has six freedoms and one link: columns outnumber links."""
+    """A free joint has six degrees of freedom and one link: columns outnumber links."""
     model = qddot.load(source).model
     rows = [line.split() for line in qddot.Robot(model).kernel("forward_dynamics_derivatives").explain().splitlines()]
     explained = {row[0] for row in rows if row[1:4] == ["a", "by", "v"]}
@@ -814,7 +814,7 @@ def test_packed_results_have_the_bits_of_full_ones(source, name):
 
 
 def test_a_packed_mass_matrix_has_no_zeros_and_nothing_twice():
-    """Legs of a quadruped do not feel each other: what is left are 6 + 4·3 freedoms with those that carry them."""
+    """Legs of a quadruped do not feel each other: what is left are 6 + 4·3 DoF with those that carry them."""
     k = qddot.load("quadruped").kernel("mass_matrix", packed=True)
     places = k.layout.places
     assert np.array_equal(places, places.T)
@@ -836,7 +836,7 @@ def test_packed_numbers_are_in_the_order_in_which_they_are_computed(source, name
     layout = layout_of(program, FUNCTIONS[name].output(model))
     numbers = with_layout(program, layout).outputs
     graph, varying = program.graph, 1 + layout.places.max()
-    ready = [graph.ops[n] == "input" or (graph.ops[n], graph.ops[graph.args[n][0]]) in WAVES for n in numbers[:varying]]
+    ready = [graph.ops[n] == "input" or (graph.ops[n], graph.ops[graph.args[n][0]]) in SINCOS for n in numbers[:varying]]
     assert ready == sorted(ready)
     when = [program.body.index(n) for n, r in zip(numbers, ready, strict=False) if not r]
     assert when == sorted(when)
@@ -847,7 +847,7 @@ def test_packed_numbers_are_in_the_order_in_which_they_are_computed(source, name
         assert not all(ready)
 
 
-WAVES = [("sin", "input"), ("cos", "input")]
+SINCOS = [("sin", "input"), ("cos", "input")]
 
 
 @pytest.mark.parametrize("options", [{"lanes": 1}, {"lanes": 4}, {"lanes": 8}, {"dtype": "float32"}])

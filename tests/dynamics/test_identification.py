@@ -157,7 +157,7 @@ def predicts_and_is_minimal(robot, seed=0):
 @given(trees(max_links=5))
 def test_any_tree(robot):
     clear, unclear = base_parameters(robot.model).margin
-    # with one freedom for many links effects become a matter of taste: 1e-7 and 1e-9 of the largest
+    # with one DoF for many links effects become a matter of taste: 1e-7 and 1e-9 of the largest
     assume(clear > max(1e-5, 1e3 * unclear))
     predicts_and_is_minimal(robot)
 

@@ -99,7 +99,7 @@ def test_rounded_loops_are_computed_as_well_as_their_numbers_are(name):
     start = exact.close_loops(exact.integrate(exact.neutral(), 0.1 * rng.standard_normal((3, exact.nv))))[0]
     q, off = robot.close_loops(start)
     assert np.all(off <= robot.loop_tolerance)
-    assert np.max(np.abs(q - start)) < 1e3 * miss  # closing does not move the linkage along its freedom
+    assert np.max(np.abs(q - start)) < 1e3 * miss  # closing does not move the linkage along its DoF
     v = exact.project_velocity(start, rng.standard_normal((3, exact.nv)))
     tau = rng.standard_normal((3, exact.nv))
     a = exact.forward_dynamics(start, v, tau)

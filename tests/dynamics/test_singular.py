@@ -9,7 +9,7 @@ import pytest
 import qddot
 from benchmarks import pivots as benchmark
 from qddot.compiler.runtime.llvm_compile import invalid_calls
-from qddot.dynamics import catalogue, pivots
+from qddot.dynamics import catalogue, conditioning
 from qddot.joints import Own, Prismatic, Revolute, SphericalEuler, SphericalExponential
 from qddot.robots import NAMES
 from qddot.scalars import cos, sin
@@ -124,8 +124,8 @@ def test_every_formulation_gives_nan(method):
         q, tau = np.array([0.1, np.pi / 2 + 1e-9, 0.2]), np.ones(3)
     regular = np.full(robot.nv, 0.5)
     with np.errstate(all="ignore"):
-        assert np.isnan(algorithm(pivots.guarded(robot.model), q, tau, tau)).all()
-        assert np.isfinite(algorithm(pivots.guarded(robot.model), regular, tau, tau)).all()
+        assert np.isnan(algorithm(conditioning.guarded(robot.model), q, tau, tau)).all()
+        assert np.isfinite(algorithm(conditioning.guarded(robot.model), regular, tau, tau)).all()
     kernel = robot.kernel("forward_dynamics", method=method)
     assert np.isnan(kernel(q, tau, tau)).all()
     assert np.isfinite(kernel(regular, tau, tau)).all()
@@ -244,7 +244,7 @@ def test_free_inertias_move_the_floor():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_robots_whose_links_have_mass_pay_nothing(name):
-    assert not pivots.guarded(qddot.load(name).spanning_tree().model).is_guarded
+    assert not conditioning.guarded(qddot.load(name).spanning_tree().model).is_guarded
 
 
 def test_a_simulation_that_meets_a_singular_configuration_says_which():

@@ -127,7 +127,7 @@ BAD = {
         body('<body name="c"><freejoint/><geom size="1"/></body>'),
         r":4: element 'c': free joint .*top level; put the",
     ),
-    "seven freedoms": (
+    "seven degrees of freedom": (
         body("<freejoint/><joint/>"),
         r":3: element 'b': more than 6 dofs in body 'b'; give the body fewer",
     ),

@@ -38,10 +38,11 @@ def random_rows(rng, n):
     rows = []
     for _ in range(n):
         A = rng.normal(size=(3, 3))
+        second = A @ A.T + np.eye(3)  # Σ m x xᵀ of a body: any that is positive
         numbers = dict(zip(("alpha", "theta", "a", "d", "mass"), rng.uniform(-2, 2, 5), strict=True))
         numbers["mass"] = abs(numbers["mass"])
         kind = "revolute" if rng.random() < 0.7 else "prismatic"
-        rows.append({**numbers, "kind": kind, "com": rng.normal(size=3), "inertia": A @ A.T + 3 * np.eye(3)})
+        rows.append({**numbers, "kind": kind, "com": rng.normal(size=3), "inertia": np.trace(second) * np.eye(3) - second})
     return rows
 
 

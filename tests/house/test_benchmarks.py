@@ -15,7 +15,7 @@ peer("pinocchio")
 if not URDFS:
     pytest.skip(WHY, allow_module_level=True)
 
-FREEDOMS = {
+NV = {
     "ur5": 6,
     "panda7": 7,
     "solo12-floating": 18,
@@ -39,7 +39,7 @@ def contestant(rounds=(), results=None, name="x", variant=""):
 @pytest.mark.parametrize("name", cases.ROBOTS)
 def test_both_engines_have_the_same_robot(name):
     case = cases.case(name, states=1)
-    assert case.robot.nv == case.pinocchio.nv == FREEDOMS[name]
+    assert case.robot.nv == case.pinocchio.nv == NV[name]
     assert case.robot.mass == pytest.approx(sum(I.mass for I in list(case.pinocchio.inertias)[1:]), rel=1e-12)
     # what C++ is given: a line for the whole, then one a joint with parent, type and 28 numbers
     head, *joints = pinocchio_peer.describe(case).splitlines()
@@ -62,7 +62,7 @@ def test_a_whole_run(robot, tmp_path, capsys):
     assert os.environ.get("QDDOT_CACHE_DIR") == before
     assert [row["function"] for row in record["rows"]] == list(cases.FUNCTIONS)
     for row in record["rows"]:
-        assert f"| {robot} ({FREEDOMS[robot]}) | {cases.FUNCTIONS[row['function']]} |" in printed
+        assert f"| {robot} ({NV[robot]}) | {cases.FUNCTIONS[row['function']]} |" in printed
         matrices = row["function"] in ("crba", "minverse", "drnea", "daba")
         packed = [qddot_side.PACKED, qddot_side.PACKED_ONE] if matrices else []
         names = [c["name"] for c in row["contestants"]]

@@ -179,12 +179,15 @@ PRIVATE_WORDS = re.compile(
     r"|(?<!Own\(function, )(?<![\w.])freedoms(?!\w)(?! *[:=\]])(?![\"'])",
     re.IGNORECASE,
 )
-PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in p.parts]
+TEXTS = [
+    p
+    for folder in ("qddot", "docs", "benchmarks", "tests", "examples")
+    for p in sorted((ROOT / folder).rglob("*"))
+    if p.suffix in (".py", ".md", ".c", ".cpp") and "_build" not in p.parts and p != Path(__file__)
+]
 
 
-@pytest.mark.parametrize(
-    "path", [*sorted(PACKAGE.rglob("*.py")), *PAGES, ROOT / "README.md"], ids=lambda p: str(p.relative_to(ROOT))
-)
+@pytest.mark.parametrize("path", [*TEXTS, ROOT / "README.md"], ids=lambda p: str(p.relative_to(ROOT)))
 def test_words_of_the_field(path):
     """Identifiers that are public, such as `Own.freedoms`, stay."""
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -142,8 +143,45 @@ def test_angles_are_snapped_on_request_and_reported():
     assert len(snapped.findings) == 1
 
 
+IMPOSSIBLE = {
+    "triangle": ((1.0, 0, 0, 1.0, 0, 3.0), "violates the triangle inequality: principal moments 1, 1, 3"),
+    "not positive": ((-1.0, 0, 0, 1.0, 0, 1.0), "is not positive: principal moments -1, 1, 1"),
+    "turned": ((2.0, 1.5, 0, 2.0, 0, 1.0), "violates the triangle inequality: principal moments 0.5, 1, 3.5"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_inertias_that_no_body_has_are_refused(name):
+    inertia, text = IMPOSSIBLE[name]
+    with pytest.raises(qddot.ModelError, match=f"r.urdf:3: link 'bad': its inertia {text}; .*allow_unphysical=True"):
+        Builder("x").link("bad", 1.0, inertia=inertia, where="r.urdf:3")
+    row = {"mass": 1.0, "inertia": inertia}
+    with pytest.raises(qddot.ModelError, match=text):
+        qddot.from_dh([row])
+    assert text in str(qddot.from_dh([row], allow_unphysical=True).findings[0])
+
+
+def test_inertias_of_six_digits_are_not_refused():
+    """A plate has 1 + 1 = 2; files round."""
+    Builder("x").link("plate", 1.0, inertia=(1.0 - 1e-7, 0, 0, 1.0, 0, 2.0)).link("point", 1.0)
+
+
+def test_a_robot_built_with_findings_says_so():
+    def built(**options):
+        b = qddot.Builder("x", **options).link("odd", 0.0, inertia=BALL).link("arm", 1.0, inertia=BALL)
+        return b.joint("j", "world", "arm", Revolute()).joint("k", "arm", "odd", Revolute()).robot()
+
+    with pytest.warns(qddot.QddotWarning, match=r"robot 'x' was built with findings:\n  link 'odd': .* no mass") as caught:
+        robot = built()
+    assert caught[0].filename == __file__
+    assert len(robot.findings) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert built(allow_unphysical=True).findings == robot.findings
+
+
 def test_doubtful_inertias_are_found():
-    b = Builder("x")
+    b = Builder("x", allow_unphysical=True)
     b.link("bad", 1.0, inertia=(1.0, 0, 0, 1.0, 0, 3.0)).link("worse", 1.0, inertia=(-1.0, 0, 0, 1.0, 0, 1.0))
     b.link("odd", 0.0, inertia=BALL)
     text = [str(f) for f in b.findings]

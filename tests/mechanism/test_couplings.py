@@ -93,7 +93,7 @@ WRONG = {
         lambda b: b.coupling("c", {"j9": 1.0}),
         r"coupling 'c': 'j9' is no joint of one degree of freedom \(near: ",
     ),
-    "a joint of two freedoms": (
+    "a joint of two degrees of freedom": (
         lambda b: b.link("x", 1.0).joint("u", "l3", "x", Universal()).coupling("c", {"u": 1.0}),
         r"'u' is no joint of one degree of freedom",
     ),

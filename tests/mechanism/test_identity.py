@@ -265,9 +265,9 @@ def test_other_things_that_are_no_joints():
     b = qddot.Builder("x").link("a", 1.0)
     with pytest.raises(qddot.ModelError, match=r"'j': it is of the class Mine.*Own"):
         b.joint("j", "world", "a", Mine())
-    for freedoms in (0, 7, 1.5, True, None):
+    for nv in (0, 7, 1.5, True, None):
         with pytest.raises(qddot.ModelError, match=r"'j': it has .* degrees of freedom"):
-            b.joint("j", "world", "a", Own(by_global, freedoms))
+            b.joint("j", "world", "a", Own(by_global, nv))
     model = robot_of(by_global).model
     with pytest.raises(qddot.InputError, match=r"constraint 'c' of 3 rows.*\[1\]"):
         dataclasses.replace(model, constraints=(Constraint("c", 3, lambda q: [q[0]]),))

@@ -49,18 +49,18 @@ SAMPLES = 4
 
 
 def wedge(q):
-    """One freedom: a rotation and a slide that depends on it, as a Transform."""
+    """One DoF: a rotation and a slide that depends on it, as a Transform."""
     return Transform(axis_angle((0.0, 0.0, 1.0), q[0]), (scalars.sin(q[0]), 0.0, 0.3 * q[0] * q[0]))
 
 
 def knee(q):
-    """One freedom, rolling: matrix and position, written with NumPy."""
+    """One DoF, rolling: matrix and position, written with NumPy."""
     c, s = np.cos(q[0]), np.sin(q[0])
     return ((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)), (0.1 * s, 0.1 * (1.0 - c) + 0.02 * q[0] ** 3, 0.0)
 
 
 def table(q):
-    """Three freedoms, two rotations about axes that the third shifts."""
+    """Three degrees of freedom, two rotations about axes that the third shifts."""
     T = Transform(axis_angle((1.0, 0.0, 0.0), q[0]), (q[2], 0.0, 0.0))
     return T @ Transform(axis_angle((0.6, 0.0, -0.8), q[1]), (0.0, q[2] * q[1], 0.0))
 
@@ -147,7 +147,7 @@ def test_kinds_lists_every_public_joint():
     assert {type(j) for j in JOINTS.values()} == public, "the suite below must have an instance of every kind"
 
 
-FREEDOMS = {
+NV = {
     "fixed": (0, 0),
     "revolute": (1, 1),
     "prismatic": (1, 1),
@@ -165,8 +165,8 @@ FREEDOMS = {
 
 @over(JOINTS)
 def test_sizes(joint):
-    """nq and nv, and everything has them; the freedoms are independent."""
-    nq, nv = FREEDOMS.get(joint.kind, (joint.nq, joint.nv))
+    """nq and nv, and everything has them; the degrees of freedom are independent."""
+    nq, nv = NV.get(joint.kind, (joint.nq, joint.nv))
     assert (joint.nq, joint.nv) == (nq, nv)
     assert len(joint.neutral()) == nq
     assert len(joint.is_angle) == nv
@@ -177,7 +177,7 @@ def test_sizes(joint):
         assert np.linalg.matrix_rank(columns(joint.S(q))) == nv if nv else True
 
 
-def test_own_joints_have_the_freedoms_they_say():
+def test_own_joints_have_the_degrees_of_freedom_they_say():
     assert [(j.nq, j.nv) for j in OWN.values()] == [(1, 1), (1, 1), (3, 3)]
 
 
@@ -302,8 +302,8 @@ def test_axes_that_vary_are_known_to_vary(joint):
 
 
 @over(NOT_OWN)
-def test_which_freedoms_are_angles(joint):
-    """A freedom is in radians if and only if it turns the child."""
+def test_which_coordinates_are_angles(joint):
+    """A DoF is in radians if and only if it turns the child."""
     for q, _ in states(joint):
         turns = np.abs(columns(joint.S(q))[:3]).max(axis=0, initial=0.0) > 1e-9
         assert tuple(turns.tolist()) == tuple(joint.is_angle)

@@ -264,7 +264,7 @@ def test_a_mimic_joint_that_pinocchio_reduces_too_has_no_place_of_its_own():
 
 
 def test_a_batch_takes_no_matrix_for_each_state():
-    """A thousand states of 200 freedoms are 1.6 MB, a thousand matrices 320 MB."""
+    """A thousand states of 200 degrees of freedom are 1.6 MB, a thousand matrices 320 MB."""
     model = qddot.chain(200, rng=0).model
     q = np.random.default_rng(0).standard_normal((1000, model.nq))
     tracemalloc.start()

@@ -199,7 +199,7 @@ def compare_dynamics(m, model, count):
 
 
 def motors(m):
-    """What actuators add to the armature of each freedom; MuJoCo before 4 has none."""
+    """What actuators add to the armature of each DoF; MuJoCo before 4 has none."""
     out = np.zeros(m.nv)
     for j in range(m.njnt if hasattr(m, "jnt_actuatorid") else 0):
         if m.jnt_actuatorid[j] >= 0:

@@ -1,6 +1,6 @@
 """Every URDF of example-robot-data against Pinocchio: fixed and floating base, twenty random states each.
 
-Pinocchio takes mimic joints for independent ones; its results are brought to qddot's freedoms by the constant map G of
+Pinocchio takes mimic joints for independent ones; its results are brought to qddot's coordinates by the constant map G of
 `qddot.conventions`. Where that does not define the answer (accelerations of a robot with mimic joints) or where
 Pinocchio returns NaN (joints that move no mass), the project's own brute force, Σ JᵀIJ with dense matrices, judges.
 """

@@ -1,9 +1,12 @@
 """Wrong arguments of simulations and of a robot's methods: a clear error that names them, before anything is computed."""
 
+import re
+
 import numpy as np
 import pytest
 
 import qddot
+from qddot.joints import Revolute
 from qddot.simulation import Event, Rollout
 from qddot.simulation.recorded import record_simulation
 
@@ -140,3 +143,116 @@ def test_ragged_lists_are_called_so(robot):
     for run in (kernel, robot.inverse_dynamics, qddot.Robot(robot.model, compiled=False).inverse_dynamics):
         with pytest.raises(qddot.InputError, match="v is a ragged list"):
             run([0.1, 0.2], RAGGED, [0.0, 0.0])
+
+
+# ---- names and options ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["double_pendulum", "fivebar"])
+@pytest.mark.parametrize("method", ["inverse_dynamics", "forward_dynamics"])
+def test_a_misspelt_argument_is_named(name, method):
+    """It is not taken for an option of robots with loops, and the method is the one that was called."""
+    robot = qddot.load(name)
+    zero = np.zeros(robot.nv)
+    with pytest.raises(TypeError, match=rf"^{method}\(\) got .* argument 'fext'; did you mean 'f_ext'\? It takes f_ext, "):
+        getattr(robot, method)(robot.neutral(), zero, zero, fext=zero)
+
+
+def test_options_of_loops_stay_those(robot):
+    zero = np.zeros(2)
+    with pytest.raises(qddot.InputError, match="actuated= is for robots with loops, and robot 'double_pendulum' has none"):
+        robot.inverse_dynamics(zero, zero, zero, actuated=["hinge1"])
+    with pytest.raises(qddot.InputError, match="gains= is for robots with loops"):
+        robot.forward_dynamics(zero, zero, zero, gains=(1.0, 1.0))
+
+
+MISSPELT = {
+    "export_c": (
+        lambda r: r.export_c("inverse_dynamics", sincso="own"),
+        r"^export_c\(\) .*'sincso'; did you mean 'sincos'\?",
+    ),
+    "export_c, of kernels": (
+        lambda r: r.export_c("inverse_dynamics", lanes=4),
+        r"^export_c\(\) .*'lanes'; it takes method,",
+    ),
+    "kernel": (lambda r: r.kernel("inverse_dynamics", dtpe="float32"), r"^kernel\(\) .*'dtpe'; did you mean 'dtype'\?"),
+    "from_dh": (lambda r: qddot.from_dh([{"mass": 1.0}], nme="x"), r"^from_dh\(\) .*'nme'; did you mean 'name'\?"),
+    "Rollout": (lambda r: Rollout(r, dt=1e-3, integratr="rk4"), r"^Rollout\(\) .*'integratr'; did you mean 'integrator'\?"),
+    "Builder.joint": (
+        lambda r: qddot.Builder("b").link("a").joint("j", "world", "a", Revolute(), dampng=1.0),
+        r"^Builder.joint\(\) .*'dampng'; did you mean 'damping'\?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSPELT)
+def test_misspelt_options_are_those_of_what_was_called(robot, case):
+    call, text = MISSPELT[case]
+    with pytest.raises(TypeError, match=text):
+        call(robot)
+
+
+Q = [0.1, 0.2]
+NO_NAMES = {
+    "pose": (lambda r: r.pose(Q, ["link1", "link2"]), "frame is ['link1', 'link2']; give one name"),
+    "jacobian": (lambda r: r.jacobian(Q, None), "frame is None"),
+    "operational space": (lambda r: r.operational_space(Q, Q, ["link1"]), "frame is ['link1']"),
+    "its inertia": (lambda r: r.operational_space_inverse_inertia(Q, ["link1"]), "frame is ['link1']"),
+    "kernel of lists": (lambda r: r.kernel(["mass_matrix"]), "function is ['mass_matrix']"),
+    "frame of a kernel": (lambda r: r.kernel("jacobian", frame=["link1"]), "frame is ['link1']"),
+    "method": (lambda r: r.kernel("mass_matrix", method=["auto"]), "method is ['auto']"),
+    "target": (lambda r: r.kernel("mass_matrix", target=["cpu"]), "target is ['cpu']"),
+    "free": (lambda r: r.kernel("mass_matrix", free=[["mass"]]), "free= is ['mass']"),
+    "packed": (lambda r: r.kernel("mass_matrix", packed=[True]), "packed=[True] is not known; take True or False"),
+    "regroup": (lambda r: r.kernel("mass_matrix", regroup="no"), "regroup='no' is not known"),
+    "exported": (lambda r: r.export_c(["mass_matrix"]), "function is ['mass_matrix']"),
+    "frame of C": (lambda r: r.export_c("jacobian", frame=["link1"]), "frame is ['link1']"),
+    "parameters": (lambda r: r.parameters(["mass"]), "parameter is ['mass']"),
+    "with_parameters": (lambda r: r.with_parameters(["mass"]), "give names and values"),
+    "a number": (lambda r: r.with_parameters({3: 1.0}), "parameter is 3; give one name"),
+    "place of a joint": (lambda r: r.v_index[["hinge1"]], "joint is ['hinge1']"),
+    "prescribed": (lambda r: r.hybrid_dynamics(Q, Q, Q, Q, prescribed=None), "degrees of freedom are None"),
+    "prescribed, one number": (lambda r: r.hybrid_dynamics(Q, Q, Q, Q, prescribed=1), "degrees of freedom are 1"),
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("case", NO_NAMES)
+def test_lists_in_the_place_of_names(robot, case, compiled):
+    call, text = NO_NAMES[case]
+    with pytest.raises(qddot.InputError, match=re.escape(text)):
+        call(qddot.Robot(robot.model, compiled))
+
+
+def test_lists_in_the_place_of_names_of_links():
+    def built():
+        return qddot.Builder("b").link("a", 1.0).link("c", 1.0).joint("j", "world", "a", Revolute())
+
+    for call in (
+        lambda: built().joint("k", ["a"], "c", Revolute()),
+        lambda: built().joint("k", "a", ["c"], Revolute()),
+        lambda: built().frame("f", ["a"]),
+        lambda: built().loop("l", "a", ["c"], Revolute()),
+    ):
+        with pytest.raises(qddot.ModelError, match=r"it names a link by \['[ac]'\]; give the name of one link"):
+            call()
+    for mimic in (["j"], "j", (["j"], 1.0, 0.0), ("j", 1.0)):
+        with pytest.raises(
+            qddot.ModelError, match=r"joint 'k': mimic is .*; give \(name of the other joint, factor, offset\)"
+        ):
+            built().joint("k", "a", "c", Revolute(), mimic=mimic)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.dtype("float32"), "f4", "float32", np.single])
+def test_types_of_numpy_are_taken(robot, dtype):
+    assert robot.kernel("inverse_dynamics", dtype=dtype).info.dtype == "float32"
+    assert robot.kernel("inverse_dynamics", dtype=dtype) is robot.kernel("inverse_dynamics", dtype="float32")
+    assert "float " in robot.export_c("inverse_dynamics", dtype=dtype, cc="").header
+
+
+def test_types_that_are_not_computed_with(robot):
+    assert robot.kernel("inverse_dynamics", dtype=float).info.dtype == "float64"
+    for dtype in (None, int, np.float16, complex, ">f4", ["float64"], 3, "double precision"):
+        for call in (robot.kernel, robot.export_c):
+            with pytest.raises(qddot.InputError, match=r"dtype=.* is not known; take 'float64' or 'float32'"):
+                call("inverse_dynamics", dtype=dtype)

@@ -191,7 +191,7 @@ def test_robots_compare_and_print():
     assert len({qddot.load("puma560"), qddot.load("puma560")}) == 1
 
 
-def test_a_robot_without_freedoms_is_harmless():
+def test_a_robot_without_degrees_of_freedom_is_harmless():
     robot = qddot.Builder("rock").link("a", 1.0).joint("j", "world", "a", qddot.joints.Fixed()).robot()
     assert robot.nv == 0
     assert robot.mass_matrix([]).shape == (0, 0)

@@ -29,7 +29,7 @@ def neutral(model):
     return np.array([x for joint, mimic in pairs if mimic is None for x in joint.neutral()])
 
 
-# name: freedoms of the tree, of the loops taken away, loops, mass
+# name: degrees of freedom of the tree, those that loops take away, loops, mass
 PUBLISHED = {
     "pendulum": (1, 0, 0, 1.0),
     "double_pendulum": (2, 0, 0, 2.0),
@@ -47,9 +47,9 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", robots.NAMES)
 def test_robot(name):
-    freedoms, _, loops, mass = PUBLISHED[name]
+    nv, _, loops, mass = PUBLISHED[name]
     model = model_of(name)
-    assert (model.name, model.nv, len(model.loops)) == (name, freedoms, loops)
+    assert (model.name, model.nv, len(model.loops)) == (name, nv, loops)
     if mass is not None:
         assert model.mass == pytest.approx(mass, rel=1e-14)  # a sum of a few masses
     q = neutral(model)
@@ -68,7 +68,7 @@ def test_the_only_findings_are_published_inertias():
 
 
 @pytest.mark.parametrize("name", [n for n in robots.NAMES if PUBLISHED[n][2]])
-def test_loops_are_closed_at_neutral_and_take_the_freedoms_they_should(name):
+def test_loops_are_closed_at_neutral_and_leave_the_degrees_of_freedom_they_should(name):
     model = model_of(name)
     q = neutral(model)
 
@@ -84,7 +84,7 @@ def test_loops_are_closed_at_neutral_and_take_the_freedoms_they_should(name):
         return np.array(out)
 
     assert abs(gaps(q)).max() < 1e-15 * 4  # a few roundings of lengths up to 4 m
-    for loop in model.loops:  # also turned alike, so that closing joints start at their own neutral
+    for loop in model.loops:  # also turned alike, so that loop joints start at their own neutral
         poses = link_poses(model, q)
         A, B = poses[loop.link_a] @ loop.placement_a, poses[loop.link_b] @ loop.placement_b
         np.testing.assert_allclose(np.array(A.R.rows), np.array(B.R.rows), atol=1e-15)

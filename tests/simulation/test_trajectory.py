@@ -49,7 +49,7 @@ def test_channels_by_name():
 
 
 def test_columns_of_every_kind_of_joint():
-    """Every coordinate and freedom has a name of its own, and a unit that its joint says."""
+    """Every coordinate and DoF has a name of its own, and a unit that its joint says."""
     robot = qddot.random_tree(40, rng=3)
     x = Trajectory(robot, [0.0], robot.neutral()[None], np.zeros((1, robot.nv)))
     kinds = {j.kind for j in robot.model.joint[1:]}

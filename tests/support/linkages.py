@@ -116,7 +116,7 @@ MECHANISMS = {
     "slider_crank": lambda: slider_crank().robot(),
     "bennett": lambda: bennett().robot(),
 }
-# rows of the constraints, and the freedoms that they leave
+# rows of the constraints, and the degrees of freedom that they leave
 COUNTS = {
     "fourbar": (5, 1),
     "fivebar": (5, 2),

@@ -25,7 +25,7 @@ def trees(draw, kinds=MOVING, max_links=7):
     n = draw(st.integers(1, max_links))
     mimic = draw(st.booleans())
     order = draw(st.sampled_from(("depth", "breadth", "random")))
-    # a tree with mimics needs joints of one freedom to be interesting
+    # a tree with mimics needs joints of one DoF to be interesting
     few = draw(st.sampled_from((kinds, tuple(k for k in kinds if k in ("revolute", "prismatic", "helical")))))
     return Robot(random_tree(n, rng=seed, kinds=few, mimic=mimic, order=order).model(), compiled=False)
 
@@ -87,7 +87,7 @@ def renumbered(model: Model, rng: np.random.Generator) -> Model:
 
 
 def needs_of(name: str, robot) -> dict:
-    """What else a function needs, for tests that run over all functions: the last frame, every other freedom."""
+    """What else a function needs, for tests that run over all functions: the last frame, every other DoF."""
     last, some = robot.frame_names[-1], tuple(range(0, robot.nv, 2))
     known = {"frame": last, "prescribed": some}
     return {need: known[need] for need in FUNCTIONS[name].needs}

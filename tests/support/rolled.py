@@ -31,7 +31,7 @@ def needs_only(name, needs):
 
 
 def needs_of(model, name):
-    """The frame of a link in the middle; every third freedom is prescribed."""
+    """The frame of a link in the middle; every third DoF is prescribed."""
     middle = model.link_names[(model.n_links + 1) // 2]
     return needs_only(name, {"frame": middle, "prescribed": tuple(range(0, model.nv, 3))})
 

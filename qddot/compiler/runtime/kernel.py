@@ -52,6 +52,7 @@ class Source(NamedTuple):
 
     render: Callable[[], str]
     assemble: Callable[[str], str]
+    remake: tuple[Callable[..., Kernel], tuple[Any, ...]] | None = None  # what gives the kernel in another process
 
 
 class Kernel:
@@ -110,6 +111,18 @@ class Kernel:
             axes = tuple(range(-len(shape), 0))
             ok = ok & np.isfinite(np.asarray(x)).all(axis=axes)
         return np.asarray(ok)
+
+    def __reduce__(self) -> Any:
+        """Machine code belongs to a process: a pickled kernel is what it was made of, and compiled again on arrival."""
+        if self._source is None or self._source.remake is None:
+            raise TypeError(f"{self.info.function}: a kernel of a function of your own cannot be pickled; make it again")
+        return self._source.remake
+
+    def __copy__(self) -> Kernel:
+        return self  # nothing about it changes
+
+    def __deepcopy__(self, memo: Any) -> Kernel:
+        return self
 
     def __repr__(self) -> str:
         i = self.info

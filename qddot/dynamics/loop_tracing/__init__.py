@@ -7,8 +7,8 @@ a kind. What an algorithm reads from or adds to `quantity[p]`, the parent's, goe
 computes and a later one uses. All else, the algebra included, is as in straight-line code.
 
 A sum over all links (`model.total`) is memory that all rows have in common; so is what one link computes and others need.
-Where an algorithm is about one frame, the rows are the links that carry it, or all links, and those that carry it are told
-apart; so is the link that one scalar belongs to.
+Where an algorithm is about one frame, the rows are the links that carry it, or all links, and those that carry it are
+of a kind of their own; so is the link that one scalar belongs to.
 
 A loop over `model.columns()`, with one over `model.path_to_base(p)` in it, becomes a climb: from the link of each
 column of a matrix through all that carry it. What is on its way to the base is one quantity of links; matrices are

@@ -16,7 +16,7 @@ from qddot.dynamics.loop_tracing.loop_fusion import Turn, turns_of
 from qddot.dynamics.loop_tracing.recorder import Key, Recorder, axis_of_columns
 from qddot.dynamics.loop_tracing.representative_model import OneOfEach
 from qddot.errors import NotRollableError
-from qddot.mechanism.array_shape import Axes, part
+from qddot.mechanism.array_axes import Axes, part
 from qddot.mechanism.model import Model
 
 _FREE = frozenset({"const", "input", "column", "unit"})  # available everywhere
