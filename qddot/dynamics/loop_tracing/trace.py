@@ -19,12 +19,22 @@ from qddot.dynamics.loop_tracing.recorder import Memory, Recorder
 from qddot.dynamics.loop_tracing.representative_model import one_of_each
 from qddot.errors import NotRollableError
 from qddot.mechanism.array_shape import Axes
-from qddot.mechanism.link_classes import classify_links
+from qddot.mechanism.link_classes import LinkClass, classify_links
 from qddot.mechanism.model import Model
 from qddot.scalars import NotKnownYet
 
 MOST_KINDS = 64
 _PASSES = 8  # what is known of memory grows with each; a few are enough
+
+
+def links_by_kind(model: Model, needs: Mapping[str, Any], *, of_carriers: bool) -> list[LinkClass]:
+    """The kinds of links that a rolled program has code for; see `roll`."""
+    singled = Singled(model, needs)
+    return classify_links(model, _rows(model, singled, of_carriers), singled.class_key)
+
+
+def _rows(model: Model, singled: Singled, of_carriers: bool) -> list[int]:
+    return sorted(singled.carriers) if of_carriers else [i for i, _ in model.outward()]
 
 
 def roll(
@@ -43,7 +53,7 @@ def roll(
     if model.is_coupled and {"by", "prescribed"} & {*needs}:
         raise NotRollableError("joints share coordinates, and it is told of single degrees of freedom")
     singled = Singled(model, needs)
-    rows = sorted(singled.carriers) if of_carriers else [i for i, _ in model.outward()]
+    rows = _rows(model, singled, of_carriers)
     kinds = classify_links(model, rows, singled.class_key)
     if len(kinds) > MOST_KINDS:
         raise NotRollableError(f"its links are of {len(kinds)} kinds")
