@@ -29,6 +29,7 @@ from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
 from qddot.dynamics.request import Request
+from qddot.dynamics.trace import kinds_of_links
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model
 
@@ -43,6 +44,7 @@ MOST_INSTRUCTIONS = 150_000  # of straight-line code: some half a minute to comp
 _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions each
 LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
 _MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
+_AS_IT_IS = "Robot(model, compiled=False) runs the algorithm as it is"
 _NOTICE_FROM = 15_000  # operations that take longer than a second to compile
 MAX_KEPT = 64  # pieces of code of users' functions in memory; older ones may still be on disk
 _FACTS: stored.Fields = {
@@ -140,50 +142,71 @@ def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
     """The program to compile, and the facts about it."""
-    why, spare = "", None
-    form = "unrolled" if request.packed and request.form == "auto" else request.form
-    if form == "rolled" or (form == "auto" and model.n_links > LOOPS_FROM_LINKS):
+    if request.form == "rolled":
         try:
-            facts, program, is_best = _with_loops(model, request, form)
+            return _with_loops(model, request)[:2]
+        except NotRollableError as error:
+            raise NotRollableError(f"{error}; take form='unrolled'") from None
+    spare, can_roll = None, request.form == "auto" and not request.packed
+    if can_roll and model.n_links > LOOPS_FROM_LINKS and _has_alike_links(model, request):
+        try:
+            facts, program, is_best = _with_loops(model, request)
             if is_best:
                 return facts, program
             spare = facts, program
-        except NotRollableError as error:
-            why = f"{request.function} of {model.name!r} cannot be rolled: {error}"
-            if form == "rolled":
-                raise NotRollableError(f"{why}; take form='unrolled'") from None
+        except NotRollableError:
+            can_roll = False
     try:
-        return _straight_line(model, request, why)
-    except KernelTooLargeError:
-        if spare is None:
-            raise
-        return spare
+        return _straight_line(model, request)
+    except KernelTooLargeError as error:
+        if not can_roll:
+            raise KernelTooLargeError(f"{error}; {_AS_IT_IS}") from None
+        return spare or _loops_instead(model, request, error)
 
 
-def _with_loops(model: Model, request: Request, form: str) -> tuple[dict[str, Any], Rolled, bool]:
+def _has_alike_links(model: Model, request: Request) -> bool:
+    """Whether links are of so few kinds that loops over them may pay."""
+    try:
+        kinds = kinds_of_links(model, request.function, request.method, **request.tracing)
+    except NotRollableError:
+        return False
+    return model.n_links >= _MIN_LINKS_PER_CLASS * (1 + kinds)
+
+
+def _loops_instead(model: Model, request: Request, error: KernelTooLargeError) -> tuple[dict[str, Any], Rolled]:
+    """Code that keeps its loops where straight-line code is too large."""
+    try:
+        facts, program, _ = _with_loops(model, request)
+    except NotRollableError as why:
+        raise KernelTooLargeError(f"{error}, and {why}; {_AS_IT_IS}") from None
+    return {**facts, "why": f"{facts['why']}; {error}"}, program
+
+
+def _with_loops(model: Model, request: Request) -> tuple[dict[str, Any], Rolled, bool]:
     """Code that keeps its loops, and whether it is to be taken without a look at straight-line code.
 
     Loops repeat for each column what straight-line code has once.
     """
     from qddot.compiler.ir import loop_program
 
-    loops, method = cheapest_rolled(model, request.function, request.method, **request.tracing)
-    if form == "auto" and model.n_links < _MIN_LINKS_PER_CLASS * len(set(loops.kind)):
-        raise NotRollableError("too few of its links are alike")
+    try:
+        loops, method = cheapest_rolled(model, request.function, request.method, **request.tracing)
+    except NotRollableError as error:
+        raise NotRollableError(f"{request.function} of {model.name!r} cannot be rolled: {error}") from None
     program = loop_program.fused(loops)
     facts = {"method": method, "form": "rolled", "sums": False, "ops": loops.count()}
     facts["instructions"] = program.instructions()
     facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
-    return facts, program, form == "rolled" or not loops.repeats or loops.n_outputs > _MAX_UNROLLED_OUTPUTS
+    return facts, program, not loops.repeats or loops.n_outputs > _MAX_UNROLLED_OUTPUTS
 
 
-def _straight_line(model: Model, request: Request, why: str) -> tuple[dict[str, Any], Program]:
+def _straight_line(model: Model, request: Request) -> tuple[dict[str, Any], Program]:
     plain, line, method, sums, chosen = cheapest(model, request.function, request.method, **request.tracing)
     count = len(line.body)
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
             f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at "
-            f"{MOST_INSTRUCTIONS:,}{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
+            f"{MOST_INSTRUCTIONS:,}"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line

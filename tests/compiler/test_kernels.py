@@ -31,6 +31,7 @@ from qddot.compiler.targets.host import host
 from qddot.dynamics import choose, pipeline
 from qddot.dynamics import trace as tracing
 from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.errors import KernelTooLargeError
 from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
 from tests.support.kernels import (
@@ -673,14 +674,28 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch, tmp_path, 
     close(kernel(q, q, q), expected, OTHER_ORDER)
 
 
-def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
+def test_what_is_too_large_keeps_its_loops(monkeypatch):
     monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 10)
     monkeypatch.setenv("QDDOT_CACHE_DIR", "")
     robot = qddot.Robot(random_tree(4, rng=77, kinds=("revolute",)).model())
     q, v = robot.random_state(0)
-    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10"):
-        tau = robot.inverse_dynamics(q, v, v)
-    assert np.array_equal(tau, qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, v, v))
+    kernel = robot.kernel("forward_dynamics_derivatives")
+    assert kernel.info.form == "rolled"
+    assert "straight-line code stops at 10" in kernel.info.why
+    expected = qddot.Robot(robot.model, compiled=False).forward_dynamics_derivatives(q, v, v)
+    close(kernel(q, v, v), np.stack(expected), OTHER_ORDER)
+    with pytest.raises(KernelTooLargeError, match="stops at 10; Robot"):
+        robot.kernel("forward_dynamics_derivatives", form="unrolled")
+
+
+def test_what_is_too_large_and_has_no_loops_to_keep_runs_as_it_is(monkeypatch):
+    monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 10)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", "")
+    robot = qddot.Robot(random_tree(6, rng=2, kinds=("revolute",), mimic=True).model())
+    q, v = robot.random_state(0)
+    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10, and .* cannot be rolled"):
+        a = robot.forward_dynamics(q, v, v)
+    assert np.array_equal(a, qddot.Robot(robot.model, compiled=False).forward_dynamics(q, v, v))
 
 
 # ---- the order of operations

@@ -99,6 +99,7 @@ def input_tiles(program: Program, rows: dict[int, range], functions: list[list[i
 
 FUNCTION_MAX_OPS = 350  # of one generated function: longer ones are slower to compile and to run (docs/decisions/0013)
 SCALAR_SINCOS_LANES = 8  # angles of one state whose sines and cosines are computed in one vector
+ZERO_WINDOW = 8  # numbers of one state's result that are set to zero at once, before anything is computed
 
 Location = tuple[str, int]  # which memory, and the index there
 
@@ -128,6 +129,7 @@ class MemoryPlan:
     output_tiles: dict[int, list[int]]  # after which operation which tiles of the result are written; -1: at the end
     outputs: OutputColumns
     output_columns: dict[int, set[int]]  # of each node that is a result
+    zero_windows: list[int]  # where windows of zeros begin; what else they cover is computed and stored later
     arguments: str  # that not all cores have: the next block's rows of wide inputs, the context of streamed results
 
     @property
@@ -165,6 +167,8 @@ def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) 
     for k, n in enumerate(program.outputs):
         columns.setdefault(n, set()).add(outputs.column(k))
     wide = [i for i, n in enumerate(options.prefetch_lines) if n]
+    zeros = [n for n in columns if graph.ops[n] == "const" and graph.args[n][0] == 0.0] if lanes == 1 else []
+    windows = zero_windows({k for n in zeros for k in columns[n]}, len(program.outputs))
     return MemoryPlan(
         program=program,
         functions=functions,
@@ -177,9 +181,19 @@ def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) 
         input_tiles=input_tiles(program, dict(options.row_inputs), functions),
         output_tiles=tiles,
         outputs=outputs,
-        output_columns=columns,
+        output_columns={n: of for n, of in columns.items() if not (windows and n in zeros)},
+        zero_windows=windows,
         arguments="".join(f", ptr %next_block{i}" for i in wide) + (", ptr %context" if ring else ""),
     )
+
+
+def zero_windows(zeros: set[int], size: int) -> list[int]:
+    """Windows over the zeros of a result of `size` numbers, if there are more than one function should store."""
+    windows: list[int] = []
+    for k in sorted(zeros) if len(zeros) > FUNCTION_MAX_OPS else ():
+        if not windows or k >= windows[-1] + ZERO_WINDOW:
+            windows.append(min(k, size - ZERO_WINDOW))
+    return windows
 
 
 def _cut(code: list[int]) -> list[list[int]]:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
-from qddot.compiler.codegen.llvm.memory_plan import CoreOptions, InputTile, Location, MemoryPlan, plan
+from qddot.compiler.codegen.llvm.emitter import table as number_table
+from qddot.compiler.codegen.llvm.memory_plan import ZERO_WINDOW, CoreOptions, InputTile, Location, MemoryPlan, plan
 from qddot.compiler.codegen.llvm.module import Core
 from qddot.compiler.codegen.llvm.prefetch import LINE_BYTES
 from qddot.compiler.codegen.llvm.transpose_eight_doubles import four_columns
@@ -186,7 +187,7 @@ def straight_line_core(program: Program, emitter: Emitter, options: CoreOptions 
 
 
 def _driver(emitter: Emitter, plan: MemoryPlan, name: str) -> str:
-    """`@core{name}`: sines and cosines of inputs, then one function after another."""
+    """`@core{name}`: sines and cosines of inputs, zeros of the result, then one function after another."""
     graph, V = plan.program.graph, emitter.V
     inputs = [graph.args[a][0] for a in plan.angles]
     inputs += inputs[-1:] * (plan.sincos_scratch // 2 - len(inputs))
@@ -203,11 +204,34 @@ def _driver(emitter: Emitter, plan: MemoryPlan, name: str) -> str:
             "  br i1 %more, label %angle, label %angles_done",
             "angles_done:",
         ]
+    if plan.zero_windows:
+        table += number_table(f"zeros{name}", [[k] for k in plan.zero_windows])
+        lines += _zeros(emitter, len(plan.zero_windows), name)
     arguments = f"(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{plan.arguments})"
     lines += [f"  call void @chunk{name}_{k}{arguments}" for k in range(len(plan.functions))]
     body = "\n".join(lines)
     parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{plan.arguments}"
     return f"{table}define internal void @core{name}({parameters}) {{\n{body}\n  ret void\n}}\n"
+
+
+def _zeros(emitter: Emitter, windows: int, name: str) -> list[str]:
+    """Sets windows of one state's result to zero."""
+    return [
+        "  br label %no_zeros",
+        "no_zeros:",
+        "  br label %zeros",
+        "zeros:",
+        "  %z = phi i64 [ 0, %no_zeros ], [ %z1, %zeros ]",
+        f"  %z.p = getelementptr i32, ptr @zeros{name}.table, i64 %z",
+        "  %z.k = load i32, ptr %z.p",
+        "  %z.w = zext i32 %z.k to i64",
+        f"  %z.to = getelementptr {emitter.T}, ptr %out, i64 %z.w",
+        f"  store <{ZERO_WINDOW} x {emitter.T}> zeroinitializer, ptr %z.to, align {emitter.align}",
+        "  %z1 = add i64 %z, 1",
+        f"  %z.more = icmp ult i64 %z1, {windows}",
+        "  br i1 %z.more, label %zeros, label %zeros_done",
+        "zeros_done:",
+    ]
 
 
 def _angle_by_angle(emitter: Emitter, _: int, name: str) -> list[str]:
