@@ -299,8 +299,8 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         from qddot.dynamics import export
 
         for name in options:
-            if name not in export.COptions.__annotations__:
-                raise unexpected("export_c", name, export.COptions.__annotations__)
+            if name not in export.SourceOptions.__annotations__:
+                raise unexpected("export_source", name, export.SourceOptions.__annotations__)
         options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
         wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
