@@ -298,9 +298,10 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """A function as readable source code in `path`; options: `qddot.dynamics.export.SourceOptions` (docs/export.md)."""
         from qddot.dynamics import export
 
+        called = options.pop("called", "export_source")
         for name in options:
             if name not in export.SourceOptions.__annotations__:
-                raise unexpected("export_source", name, export.SourceOptions.__annotations__)
+                raise unexpected(called, name, export.SourceOptions.__annotations__)
         options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
         wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
@@ -313,7 +314,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
     def export_c(self, function: str, path: str | os.PathLike[str] | None = None, **options: Any) -> Source:
         """A function as readable C99 in `path`, with a header beside it. Options as for `export_source`."""
-        return self.export_source(function, path, language="c99", **options)
+        return self.export_source(function, path, language="c99", called="export_c", **options)
 
     def export_library(
         self, path: str | os.PathLike[str], functions: Iterable[Wanted], *, target: str = "cpu", dtype: str = "float64"
