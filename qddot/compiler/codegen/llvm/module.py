@@ -47,10 +47,8 @@ def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> s
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:
     """Sine, cosine and arctan2 for all lane widths in use."""
     text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
-    for width in sorted(widths):
-        text.append(sincos.define(width, target.fma))
-        if any(e.T == "float" for e in emitters.values()):
-            text.append(sincos.single(width))
+    types = {e.T for e in emitters.values()}
+    text += [sincos.define(T, width, target.fma) for T in sorted(types) for width in sorted(widths)]
     return text
 
 
