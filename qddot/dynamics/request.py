@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from qddot.dynamics.catalogue import LOOP_FUNCTIONS, lookup
 from qddot.errors import InputError
 from qddot.mechanism import derivative_variable
@@ -21,7 +24,7 @@ class KernelOptions(TypedDict, total=False):
     """The choices of `Robot.kernel`."""
 
     method: str
-    dtype: str
+    dtype: DTypeLike
     lanes: int | None
     form: str
     frame: str | None
@@ -62,6 +65,7 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
             known = ", ".join(KernelOptions.__annotations__)
             raise TypeError(f"kernel() got an unexpected keyword argument {name!r}; it takes {known}")
     own: dict[str, Any] = {name: x for name, x in given.items() if name in _PLAIN}
+    own["dtype"] = dtype_name(given.get("dtype", "float64"))
     request = Request(function, **own)
     if request.form not in _FORMS:
         raise InputError(f"form={request.form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
@@ -74,13 +78,22 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     return replace(request, free=names, static=tuple(static.items()))
 
 
+def dtype_name(given: DTypeLike) -> str:
+    """ "float64" or "float32", given by its name or as NumPy's type."""
+    try:
+        found = [name for name in _DTYPES if given is not None and np.dtype(given) == np.dtype(name)]
+    except TypeError:
+        found = []
+    if not found:
+        raise InputError(f"dtype={given!r} is not known; take 'float64' or 'float32'")
+    return found[0]
+
+
 def static_arguments(
     model: Model, request: Request, given: Mapping[str, Any], rows: Sequence[int] | None
 ) -> dict[str, Any]:
     """The arguments of a function that are no arrays, resolved; an error if one is missing or not taken."""
     function = request.function
-    if request.dtype not in _DTYPES:
-        raise InputError(f"dtype={request.dtype!r} is not known; take 'float64' or 'float32'")
     needs = lookup(function, request.method)[0].needs
     for name, value in given.items():
         if (name in needs) != (value is not None):

@@ -264,7 +264,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         begin with "constrained"; `spanning_tree()` has the others. The other options:
 
         - `method="auto"`: a formulation; `auto` takes the cheapest.
-        - `dtype="float64"`: or "float32".
+        - `dtype="float64"`: or "float32", by name or as NumPy's type.
         - `lanes=None`: states that one instruction works on: 1, 2, 4, 8 or 16; None: as many as the processor can.
         - `form="auto"`: "unrolled", straight-line code for this one robot, or "rolled", code that keeps its loops over the
           links and does not grow with their number; "auto" rolls what is long.
@@ -293,7 +293,8 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         from qddot.dynamics import export
 
         chosen = {"frame": frame, "prescribed": prescribed, "by": by}
-        wanted = request.Request(function, options.get("method", "auto"), options.get("dtype", "float64"))
+        options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
+        wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
         static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
         if function.startswith(("forward_dynamics", "mass_matrix_inverse")):
             self.engine.solvability.require_mass()
