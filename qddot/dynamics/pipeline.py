@@ -251,23 +251,31 @@ def scheduled(program: Program, shape: Shape = ()) -> Program:
     return side_by_side(best_order(program, shape))
 
 
-def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
+def kernel_of(
+    what: str,
+    graph: Graph,
+    result: Any,
+    names: Sequence[str],
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str = "float64",
+) -> Kernel:
     """A kernel of any traced function of arrays, with batches as a robot's functions have."""
     from qddot.compiler.codegen.abi import gufunc
 
     begin = time.perf_counter()
     program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
     target, count = host(), len(program.body)
-    lanes = target.lanes("float64")
-    key = _digest("kernel", what, names, inputs, output, lanes, target.identity, operations(program))
+    lanes = target.lanes(dtype)
+    key = _digest("kernel", what, names, inputs, output, lanes, dtype, target.identity, operations(program))
     if (kept := _kernels.get(key)) is not None:
         return kept
     found, cached = stored.find(key, {}), True
     if found is None:
-        text = gufunc.render(program, list(inputs), [output], lanes, "float64", target)
+        text = gufunc.render(program, list(inputs), [output], lanes, dtype, target)
         found, cached = stored.store(key, {}, targets.compile_module(text, target, what), {}), False
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
-    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
+    info = Info(what, "traced", "unrolled", dtype, lanes, ops, count, size, seconds, cached, fused=target.fma)
     explained = f"{what}: {count} operations"
     return _kernels.keep(key, kernel_from_code(found.code, names, inputs, output, info, lambda: explained))
 

@@ -230,7 +230,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         `controls` are joint forces: None, an array (..., steps, nv), or a function of (t, q, v). `record` says every how
         many steps the state is kept, "end" only the last. Options (docs/simulation.md): `inputs`, `forces`, `prescribed`,
-        `free`, `t0`, `constraints`, `gains`; for the integrators of SciPy `rtol`, `atol`, `events`.
+        `free`, `t0`, `constraints`, `gains`, `dtype`; for the integrators of SciPy `rtol`, `atol`, `events`.
         """
         from qddot.simulation.simulate import simulate
 

@@ -67,6 +67,16 @@ def hard_angles():
 
 
 @functools.cache
+def float_angles():
+    """float32 up to 1e5: of all magnitudes, and next to every multiple of π/2."""
+    rng = np.random.default_rng(0)
+    all_sizes = np.arange(0, int(np.float32(1e5).view(np.uint32)), 1999, dtype=np.uint32).view(np.float32)
+    near = (np.arange(1, 63_661) * (np.pi / 2)).astype(np.float32)
+    angles = np.concatenate([all_sizes, near, np.nextafter(near, np.float32(0)), np.float32(rng.uniform(0, 1e5, 10_000))])
+    return angles * rng.choice(np.float32([-1, 1]), angles.size)
+
+
+@functools.cache
 def exact_sines():
     """Sines and cosines of the hard angles to sixty digits."""
     with mpmath.workdps(60):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,12 +32,6 @@ _FUNCTIONS = {"sin": "sin", "cos": "cos", "sqrt": "sqrt", "arctan2": "atan2", "f
 
 # GCC does not know the pragma, and does not contract under -std=c99; Clang does, within an expression.
 _CONTRACTION = ["#ifdef __clang__", "#pragma STDC FP_CONTRACT OFF", "#endif"]
-_EVALUATION = [
-    "#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2",
-    '#error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"',
-    "#endif",
-    "",
-]
 _RESERVED = re.compile(
     "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
     "restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|main|"
@@ -51,7 +45,7 @@ def render(function: Function) -> str:
     body = printer.print()
     text = ["#include <math.h>", ""]
     if printer.angles:
-        text = ["#include <float.h>", *text, *_EVALUATION, *_sincos_function(printer.helper, T, function.fma), ""]
+        text = ["#include <float.h>", *text, *_evaluation(T), *_sincos_function(printer.helper, T, function.fma), ""]
     uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
     start = declaration(function.name, function.inputs, function.output, function.dtype)
     text += [f"static inline {start}"] if function.inline else [f"{start};", "", start]
@@ -118,6 +112,17 @@ def _notes(function: Function) -> list[str]:
 C99 = Language("C", ".c", comment, escaped, _notes, _file, _header, _RESERVED, is_c=True)
 
 
+def _evaluation(T: str) -> list[str]:
+    """Refuses compilers that compute with more digits than the type has."""
+    wider = " || FLT_EVAL_METHOD == 1" if T == "float" else ""
+    return [
+        f"#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2{wider}",
+        f'#error "sine and cosine need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
+        "#endif",
+        "",
+    ]
+
+
 def _type(dtype: str) -> str:
     return "double" if dtype == "float64" else "float"
 
@@ -178,46 +183,84 @@ def number(x: float, dtype: str) -> str:
 
 
 def _sincos_function(name: str, T: str, fma: bool) -> list[str]:
-    """The operations of `codegen/llvm/sincos.py` in their order; floats go by way of doubles, as in the kernels."""
+    """The operations of `codegen/llvm/sincos.py` in their order."""
+    own = sincos.DOUBLE if T == "double" else sincos.SINGLE
+    fused = _multiply_add(T, fma)
 
-    def fused(a: str, b: str, c: str) -> str:
-        if fma:
-            return f"fma({a}, {b}, {c})"
-        return f"{c} - {a[1:]} * {b}" if a.startswith("-") else f"{a} * {b} + {c}"
+    def c(x: float) -> str:
+        return number(x, "float64" if T == "double" else "float32")
 
     def polynomial(p: str, coefficients: tuple[float, ...]) -> list[str]:
-        steps = [f"    {p} = {fused(p, 'z', repr(c))};" for c in reversed(coefficients[:-1])]
-        return [f"    double {p} = {coefficients[-1]!r};", *steps]
+        steps = [f"    {p} = {fused(p, 'z', c(x))};" for x in reversed(coefficients[:-1])]
+        return [f"    {T} {p} = {c(coefficients[-1])};", *steps]
 
-    narrow = "(float)" if T == "float" else ""
-    half_pi = [repr(x) for x in sincos.HALF_PI]
+    narrow, wide = ("(float)", "(double)") if T == "float" else ("", "")
     return [
-        f"static void {name}({T} angle, {T} *s, {T} *c)",
+        f"static void {name}({T} x, {T} *s, {T} *c)",
         "{",
         *([] if fma else _CONTRACTION),
-        f"    const double x = {'(double)' if T == 'float' else ''}angle;",
-        f"    if (!(fabs(x) <= {sincos.LIMIT!r})) {{",
-        f"        *s = {narrow}sin(x);",
-        f"        *c = {narrow}cos(x);",
+        f"    if (!({'fabs' if T == 'double' else 'fabsf'}(x) <= {c(sincos.LIMIT)})) {{",
+        f"        *s = {narrow}sin({wide}x);",
+        f"        *c = {narrow}cos({wide}x);",
         "        return;",
         "    }",
-        "    /* x = n pi/2 + r, |r| <= pi/4; pi/2 comes in three parts, of which n times the first two is exact */",
-        f"    const double shifted = {fused('x', repr(sincos.TWO_OVER_PI), repr(sincos.ROUND))};",
-        f"    const double n = shifted - {sincos.ROUND!r};",
-        f"    const double r1 = {fused('-n', half_pi[0], 'x')};",
-        f"    const double r2 = {fused('-n', half_pi[1], 'r1')};",
-        f"    const double r = {fused('-n', half_pi[2], 'r2')};",
-        "    const double z = r * r;",
-        *polynomial("p", sincos.SIN),
-        *polynomial("k", sincos.COS),
-        f"    const double sine = {fused('(z * r)' if not fma else 'z * r', 'p', 'r')};",
-        f"    const double w = {fused('-0.5', 'z', '1.0')};",
-        f"    const double cosine = {fused('(z * z)' if not fma else 'z * z', 'k', 'w')};",
+        "    /* x = n pi/2 + r, |r| <= pi/4 */",
+        f"    const {T} shifted = {fused('x', c(own.two_over_pi), c(own.rounding))};",
+        f"    const {T} n = shifted - {c(own.rounding)};",
+        *_reduced(T, fma),
+        f"    const {T} z = r * r;",
+        *polynomial("p", own.sin),
+        *polynomial("k", own.cos),
+        f"    const {T} sine = {fused('z * r' if fma else '(z * r)', 'p', 'r')};",
+        *_cosine(T, fma),
         "    /* quarter turns exchange the two and turn their signs */",
         "    const unsigned long turns = (unsigned long)(long)n;",
-        "    const double s1 = (turns & 1U) != 0 ? cosine : sine;",
-        "    const double c1 = (turns & 1U) != 0 ? sine : cosine;",
-        f"    *s = {narrow}((turns & 2U) != 0 ? -s1 : s1);",
-        f"    *c = {narrow}(((turns + 1U) & 2U) != 0 ? -c1 : c1);",
+        f"    const {T} s1 = (turns & 1U) != 0 ? cosine : sine;",
+        f"    const {T} c1 = (turns & 1U) != 0 ? sine : cosine;",
+        "    *s = (turns & 2U) != 0 ? -s1 : s1;",
+        "    *c = ((turns + 1U) & 2U) != 0 ? -c1 : c1;",
         "}",
+    ]
+
+
+def _multiply_add(T: str, fma: bool) -> Callable[[str, str, str], str]:
+    """How a·b + c is written; a sign before a is that of the product."""
+
+    def text(a: str, b: str, c: str) -> str:
+        if fma:
+            return f"{'fma' if T == 'double' else 'fmaf'}({a}, {b}, {c})"
+        return f"{c} - {a[1:]} * {b}" if a.startswith("-") else f"{a} * {b} + {c}"
+
+    return text
+
+
+def _reduced(T: str, fma: bool) -> list[str]:
+    """r = x - n pi/2."""
+    if T == "float" and not fma:
+        first, second = (number(x, "float64") for x in sincos.DOUBLE.half_pi[:2])
+        return [
+            "    /* by way of doubles: n times each part of pi/2 is exact */",
+            f"    const double r1 = (double)x - (double)n * {first};",
+            f"    const float r = (float)(r1 - (double)n * {second});",
+        ]
+    own, dtype = (sincos.DOUBLE, "float64") if T == "double" else (sincos.SINGLE, "float32")
+    fused, parts = _multiply_add(T, fma), [number(x, dtype) for x in own.half_pi]
+    return [
+        "    /* pi/2 comes in three parts; x less n times the first is exact */",
+        f"    const {T} r1 = {fused('-n', parts[0], 'x')};",
+        f"    const {T} r2 = {fused('-n', parts[1], 'r1')};",
+        f"    const {T} r = {fused('-n', parts[2], 'r2')};",
+    ]
+
+
+def _cosine(T: str, fma: bool) -> list[str]:
+    fused = _multiply_add(T, fma)
+    if T == "float":
+        return [
+            f"    const float w = {fused('k', 'z', '-0.5f')};",
+            f"    const float cosine = {fused('w', 'z', '1.0f')};",
+        ]
+    return [
+        f"    const double w = {fused('-0.5', 'z', '1.0')};",
+        f"    const double cosine = {fused('z * z' if fma else '(z * z)', 'k', 'w')};",
     ]

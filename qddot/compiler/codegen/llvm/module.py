@@ -46,10 +46,8 @@ def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> s
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:
     """Sine, cosine and arctan2 for all lane widths in use."""
     text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
-    for width in sorted(widths):
-        text.append(sincos.define(width, target.fuses("float64")))
-        if any(e.T == "float" for e in emitters.values()):
-            text.append(sincos.single(width))
+    types = {e.T: "float32" if e.T == "float" else "float64" for e in emitters.values()}
+    text += [sincos.define(T, width, target.fuses(dtype)) for T, dtype in sorted(types.items()) for width in sorted(widths)]
     return text
 
 
