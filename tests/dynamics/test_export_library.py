@@ -85,7 +85,7 @@ def with_loops():
     b, kinds = qddot.Builder("long"), [joints.Revolute((0, 0, 1)), joints.Prismatic((1, 0, 0)), joints.Revolute((1, 0, 0))]
     kinds += [joints.Universal((0, 0, 1), (0, 1, 0)), joints.Cylindrical((0, 1, 0)), joints.Planar((0, 0, 1))]
     for k in range(60):
-        b.link(f"link{k}", mass=1.0 + 0.1 * k, com=(0.1, 0.2, 0.3), inertia=(0.2, 0.3, 0.4, 0.01, 0.02, 0.03))
+        b.link(f"link{k}", mass=1.0 + 0.1 * k, com=(0.1, 0.2, 0.3), inertia=(0.2, 0.01, 0.02, 0.3, 0.03, 0.4))
         b.joint(f"joint{k}", "world" if k == 0 else f"link{k - 1}", f"link{k}", kinds[k % 6], pose((0.1, 0.0, 0.2)))
     return b.robot()
 
