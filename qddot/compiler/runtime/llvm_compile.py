@@ -183,13 +183,14 @@ def _loaded_by_llvm(data: bytes) -> Any:
 
 
 ENVIRONMENT_WORDS = 11
+_STREAMING_MIN_BYTES = 3_000_000
 _invalid_calls = ctypes.c_uint64()
 _library: Any = None
 
 
 def streaming_min_bytes() -> int:
-    """Of a whole result that is written with streaming stores: it would not stay in the caches (docs/decisions/0015)."""
-    return min(8 * cache_bytes(2), cache_bytes(3) // 4)
+    """Of a whole result that is written with streaming stores: more than stays in the caches (docs/decisions/0015)."""
+    return max(_STREAMING_MIN_BYTES, cache_bytes(2))
 
 
 def library_functions() -> Any:

@@ -8,13 +8,13 @@ the pool off); what is in use does not count.
 from __future__ import annotations
 
 import os
-import threading
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.compiler.runtime.forks import guarded_lock
 from qddot.errors import InputError
 
 MIN_BYTES = 1 << 24  # smaller results come from the heap, which keeps memory itself
@@ -22,7 +22,7 @@ _MAX_KEPT_BYTES = 512 << 20
 _MAX_WASTE = 1.25  # a block may be larger than its result by this factor
 
 _free: list[NDArray[np.uint8]] = []  # the block that was freed last is the last
-_lock = threading.RLock()  # reentrant: the garbage collector may free a result while another one is taken
+_lock = guarded_lock()  # reentrant: the garbage collector may free a result while another one is taken
 
 
 class _Lease:

@@ -36,6 +36,7 @@ _PYTHON, _STREAMING, _NO_MEMORY = 5, 9, 10  # words of an environment
 _lock = guarded_lock()
 _pool: _Pool | None = None
 _owner = 0
+_all: list[_Pool] = []  # of two callers that are the first at the same time, each makes one
 
 
 class _Pool:
@@ -55,6 +56,7 @@ class _Pool:
         self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self.code.address or 0)
         self._system, self._workers = system, 0
         self.environment = (ctypes.c_void_p * ENVIRONMENT_WORDS)()
+        _all.append(self)
 
     def run(self, job: Any, threads: int) -> None:
         """All chunks of a job, on so many threads at most."""

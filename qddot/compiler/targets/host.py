@@ -17,7 +17,7 @@ from qddot.compiler.targets.target import ARCHITECTURES, HOST, X86, Target, lack
 from qddot.compiler.targets.target import has_feature as _has
 from qddot.errors import InputError
 
-_COMMON = {2: 1 << 20, 3: 1 << 24}  # bytes of caches by level
+_COMMON = {2: 1 << 20}  # bytes of caches by level
 
 
 def architecture() -> str:

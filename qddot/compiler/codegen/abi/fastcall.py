@@ -74,7 +74,7 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         f"  %result.data = phi ptr [ %data.new, %made ], [ %data{n}, %copy{n} ]",
         "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
     ]
-    lines += [*_all_finite(n_out, T), *_return(n_out, T)]
+    lines += [*_all_finite(n_out, T), *_return(n_out)]
     return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
 
 
@@ -98,7 +98,7 @@ def _make(output: Shape, T: str) -> list[str]:
     ]
 
 
-def _return(n_out: int, T: str) -> list[str]:
+def _return(n_out: int) -> list[str]:
     """From %good: the new array, or the given one with the result in it. From %bad: what the general function gives."""
     return [
         "good:",
@@ -106,7 +106,7 @@ def _return(n_out: int, T: str) -> list[str]:
         "return.new:",
         "  ret ptr %result",
         "return.out:",
-        *copy_numbers("out", n_out, ("%own", 0), ("%result.data", 0), T),
+        f"  call void @copy(ptr %result.data, ptr %own, i64 {n_out})",
         "  call void %take(ptr %result)",
         "  ret ptr %result",
         "bad:",
@@ -189,20 +189,15 @@ def _check(i: int, shape: Shape, flags: int = USABLE) -> list[str]:
 
 
 def copy_input(i: int, count: int, at: int, T: str) -> list[str]:
-    """The content of argument i, %data{i}, behind what is already in %in."""
-    return copy_numbers(str(i), count, (f"%data{i}", 0), ("%in", at), T)
-
-
-def copy_numbers(t: str, count: int, source: tuple[str, int], to: tuple[str, int], T: str) -> list[str]:
-    """Copies numbers from a pointer and index to another, four at a time."""
+    """The content of argument i, %data{i}, behind what is already in %in, four numbers at a time."""
     lines, size, k = list[str](), number_bytes(T), 0
     while k < count:
         V, step = (f"<4 x {T}>", 4) if count - k >= 4 else (T, 1)
         lines += [
-            f"  %c{t}_{k}.p = getelementptr {T}, ptr {source[0]}, i64 {source[1] + k}",
-            f"  %c{t}_{k} = load {V}, ptr %c{t}_{k}.p, align {size}",
-            f"  %i{t}_{k}.p = getelementptr {T}, ptr {to[0]}, i64 {to[1] + k}",
-            f"  store {V} %c{t}_{k}, ptr %i{t}_{k}.p, align {size}",
+            f"  %c{i}_{k}.p = getelementptr {T}, ptr %data{i}, i64 {k}",
+            f"  %c{i}_{k} = load {V}, ptr %c{i}_{k}.p, align {size}",
+            f"  %i{i}_{k}.p = getelementptr {T}, ptr %in, i64 {at + k}",
+            f"  store {V} %c{i}_{k}, ptr %i{i}_{k}.p, align {size}",
         ]
         k += step
     return lines
