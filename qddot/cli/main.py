@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from qddot.cli import bench, cache, check, compare, count, demo, export, info, view
+from qddot.cli.terminal import any_encoding
 from qddot.errors import QddotError, QddotWarning
 from qddot.version import __version__
 
@@ -45,6 +46,11 @@ COMMANDS: dict[str, Command] = {  # in the order of the help
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
+    with any_encoding():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     warnings.simplefilter("ignore", QddotWarning)  # the commands print the findings themselves
     try:

@@ -1,8 +1,8 @@
 """URDF into Builder calls.
 
 Lenient about dirt that leaves the dynamics alone, and loud about it: such things become findings. What would make the
-dynamics a guess is an error. Every message names the file and the line. Shapes, materials, transmissions and simulator
-blocks are not read; meshes are never opened.
+dynamics a guess is an error. Every message names the file and the line. Of transmissions and ros2_control it is read
+which joints they drive. Shapes, materials and simulator blocks are not read; meshes are never opened.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class _Reader(UrdfElements):
         if root is not None and not ground:
             motion, where = Free() if floating_base else Fixed(), self.where(links[root])
             self.builder.joint(_free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
+        driven = self.driven(robot, joints)
         for head in heads:
-            self.joint(head._replace(parent=renamed.get(head.parent, head.parent)), joints)
+            self.joint(head._replace(parent=renamed.get(head.parent, head.parent)), joints, driven)
         self.find_massless(links, heavy, heads, root if floating_base else None)
 
     def robot_name(self, robot: Element) -> str:
@@ -211,7 +212,28 @@ class _Reader(UrdfElements):
 
     # ---- joints
 
-    def joint(self, head: _JointHead, joints: dict[str, Element]) -> None:
+    def driven(self, robot: Element, joints: dict[str, Element]) -> set[str] | None:
+        """The joints that transmissions or ros2_control drive, or a joint that mimics them; None: the file does not say."""
+        found: set[str] = set()
+        for e in (e for block in robot.children for e in block.children if _drives(block, e)):
+            name = e.attributes["name"]
+            if name not in joints:
+                problem = f"it drives {shown(name)}, which is no joint{near(name, joints)}"
+                self.find("note", e, "robot", problem, "nothing is driven by it: correct the name")
+            while name in joints and name not in found:
+                found.add(name)
+                name = next((m.attributes.get("joint", "") for m in joints[name].children if m.tag == "mimic"), "")
+        moving = [name for name, e in joints.items() if e.attributes.get("type") not in ("fixed", "floating")]
+        rest = [name for name in moving if name not in found]
+        if len(rest) == len(moving):
+            return None
+        if rest:
+            problem = f"its transmissions drive {len(moving) - len(rest)} of {len(moving)} joints"
+            fix = f"the others, such as {rest[0]!r}, count as not actuated; that matters for inverse dynamics with loops"
+            self.find("note", robot, "robot", problem, fix)
+        return found
+
+    def joint(self, head: _JointHead, joints: dict[str, Element], driven: set[str] | None) -> None:
         e, owner = head.element, f"joint {head.name!r}"
         limits = self.limits(e, head.kind, owner)
         damping, friction = self.resistance(e, head.kind, owner)
@@ -227,6 +249,7 @@ class _Reader(UrdfElements):
             upper=limits["upper"],
             velocity_limit=limits["velocity"],
             effort_limit=limits["effort"],
+            actuated=None if driven is None else head.name in driven,
             mimic=self.mimic(e, head.kind, owner, joints),
             where=self.where(e),
         )
@@ -327,6 +350,15 @@ def _depth_first(root: str | None, links: dict[str, Element], heads: list[_Joint
             order[name] = None
             stack.extend(children.get(name, ()))
     return [*order, *(name for name in links if name not in order)]
+
+
+def _drives(block: Element, e: Element) -> bool:
+    """Whether an element in a block names a joint that is driven."""
+    if not e.attributes.get("name"):
+        return False
+    if block.tag == "transmission":  # PR2's have flexJoint, rollJoint, gap_joint and passive_joint
+        return e.tag.lower().endswith("joint") and e.tag != "passive_joint"
+    return block.tag == "ros2_control" and e.tag == "joint" and any(c.tag == "command_interface" for c in e.children)
 
 
 def _free_name(wanted: str, taken: Container[str]) -> str:

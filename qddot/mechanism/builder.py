@@ -113,6 +113,8 @@ class Builder:
         The options are those of `JointOptions`: armature, damping, friction, stiffness, spring_reference, lower, upper,
         velocity_limit, effort_limit, actuated, mimic, where. Numbers given for a joint of several degrees of freedom may
         be one for all or one for each. `mimic=(other, k, o)` makes the joint follow another: q = k · q_other + o.
+        `actuated=True` says that a motor drives the joint, which matters where loops leave a choice; then joints that say
+        nothing are not driven. If no joint says it, all are but those that float and those of `actuated=False`.
         """
         refuse_unknown(options)
         self._new_name(self._joints, name, f"joint {name!r}", options.get("where", ""))
@@ -223,7 +225,7 @@ class Builder:
             stiffness=(Vector(), *(j.stiffness for j in rows)),
             spring_reference=(Vector(), *(j.spring_reference for j in rows)),
             limits=(world.limits, *(j.limits for j in rows)),
-            actuated=(False, *(j.actuated for j in rows)),
+            actuated=(False, *self._actuated(rows)),
             mimic=(None, *mimics(rows, self._joints, index)),
             frames=self._frozen_frames(carrier, index),
             loops=self._frozen_loops(carrier, index),
@@ -235,6 +237,11 @@ class Builder:
         return replace(model, constraints=self._frozen_couplings(model)) if self._couplings else model
 
     # ---- parts of the model
+
+    def _actuated(self, rows: Sequence[DeclaredJoint]) -> list[bool]:
+        """Whether each joint is driven: as it says, or, where no joint says that it is, all but those that float."""
+        some = any(j.actuated for j in self._joints.values())
+        return [not some and not j.joint.is_floating if j.actuated is None else j.actuated for j in rows]
 
     def _resolve(
         self, name: str, carrier: dict[str, Carrier], index: dict[str, int], element: str, where: str

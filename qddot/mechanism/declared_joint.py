@@ -31,7 +31,7 @@ class JointOptions(TypedDict, total=False):
     upper: Any
     velocity_limit: Any  # default none
     effort_limit: Any  # default none
-    actuated: bool | None  # None: all but floating joints are
+    actuated: bool | None  # whether it is driven; None: if no joint says True, and it is not floating
     mimic: tuple[str, float, float] | None  # (other, k, o): it follows another joint, q = k · q_other + o
     where: str  # the place in a file that it came from, for messages
 
@@ -52,7 +52,7 @@ class DeclaredJoint:
     stiffness: Vector
     spring_reference: Vector
     limits: Limits
-    actuated: bool
+    actuated: bool | None
     mimic: tuple[str, float, float] | None
 
 
@@ -117,7 +117,7 @@ def declared_joint(
         stiffness=stiffness,
         spring_reference=Vector(numbers(rest, joint.nq, "spring reference", where, element)),
         limits=limits,
-        actuated=(joint.nv > 0 and not joint.is_floating) if actuated is None else bool(actuated),
+        actuated=None if actuated is None else bool(actuated),
         mimic=None if mimic is None else _mimic(mimic, element, where),
     )
 

@@ -52,6 +52,11 @@ class RobotBase:
         return self.model.joint_names[1:]
 
     @property
+    def actuated_joints(self) -> tuple[str, ...]:
+        """The joints that are driven, as the file or `Builder` says; it matters for inverse dynamics with loops."""
+        return tuple(self.model.joint_names[i] for i, _ in self.model.outward() if self.model.actuated[i])
+
+    @property
     def frame_names(self) -> tuple[str, ...]:
         """Everything that has a pose: the world, links, bodies merged into them, frames."""
         return self.model.frame_names

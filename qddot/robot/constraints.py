@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from qddot.dynamics.constrained_solver import Drives, solver_of, with_constraint
 from qddot.dynamics.input_checks import positive
-from qddot.errors import InputError, unexpected
+from qddot.errors import InputError, QddotWarning, unexpected
 from qddot.robot.base import Array, RobotBase
 
 
@@ -103,18 +104,35 @@ class ConstraintMethods(RobotBase):
         *,
         actuated: Iterable[str | int | tuple[str, int]] | None = None,
         tau_passive: ArrayLike | None = None,
-        choice: str = "torque",
+        choice: str | None = None,
         weights: ArrayLike | None = None,
     ) -> tuple[Array, Array]:
         """Joint forces that give the accelerations a, and the constraints' forces λ.   Kim (56)-(66).
 
-        Only `actuated` joints are driven (None: those that the model says); the others have the forces `tau_passive`.
-        Where there are more drives than needed, `choice` is the least "torque", each joint weighted by `weights`, or the
-        least "constraint_force".
+        Only `actuated` joints are driven (None: `actuated_joints`); the others have the forces `tau_passive`. Where there
+        are more drives than needed, `choice` is the least "torque" (None), each joint weighted by `weights`, or the least
+        "constraint_force".
         """
+        if actuated is None and choice is None and weights is None:
+            self._note_spread()
         driven = self._actuated if actuated is None else self.model.dof_indices(actuated)
         mask = np.isin(np.arange(self.nv), driven)
-        return solver_of(self.engine).inverse(q, v, a, f_ext, Drives(mask, tau_passive, choice, weights))
+        drives = Drives(mask, tau_passive, "torque" if choice is None else choice, weights)
+        return solver_of(self.engine).inverse(q, v, a, f_ext, drives)
+
+    def _note_spread(self) -> None:
+        """Says, once a robot, that inverse dynamics has a choice that nobody has made."""
+        if "spread is noted" in self.engine.kept or not self.model.is_constrained:
+            return
+        self.engine.kept["spread is noted"] = True
+        if len(self._actuated) > self.mobility:
+            warnings.warn(
+                f"robot {self.name!r} has {len(self._actuated)} drives and a mobility of {self.mobility}: inverse dynamics "
+                f"spreads the forces over all of them, as the least torques. Say which joints are driven, "
+                f"Builder.joint(…, actuated=True) or actuated=[…], or choose, choice='torque' or 'constraint_force'",
+                QddotWarning,
+                stacklevel=3,
+            )
 
     def constrained_hybrid_dynamics(
         self,

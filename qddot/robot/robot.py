@@ -112,6 +112,8 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         """
         self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
         if self.model.is_constrained:
+            if not choices.keys() & {"actuated", "choice", "weights"}:
+                self._note_spread()
             return self.constrained_inverse_dynamics(q, v, a, f_ext, **choices)[0]
         if f_ext is None:
             return self._evaluate("inverse_dynamics", q, v, a)

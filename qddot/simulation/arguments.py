@@ -54,7 +54,7 @@ def memory() -> int:
     except (AttributeError, ValueError, OSError):  # not on Windows
         machine = _USUAL_MEMORY
     try:
-        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     except (OSError, ValueError):
         return machine
 

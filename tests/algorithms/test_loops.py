@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -626,13 +627,54 @@ def test_one_drive_is_too_few():
 
 
 def test_actuated_joints_are_the_models(robot):
-    """Delta, Stewart, four-bar and five-bar have as many drives as freedoms: the answer is unique and drives them back."""
+    """Delta, Stewart, four-bar and five-bar have as many drives as DoF: the answer is unique and drives them back."""
     q, v, a = motion(robot, 3)
     if robot.name in ("delta", "stewart", "fourbar", "fivebar"):
         tau = robot.inverse_dynamics(q, v, a)
         passive = [k for k in range(robot.nv) if k not in robot._actuated]
         assert np.array_equal(tau[:, passive], np.zeros((3, len(passive))))
         close(robot.forward_dynamics(q, v, tau), a, 1e-8)
+
+
+def own_fourbar(**said):
+    """A parallelogram in a horizontal plane, of rods as a user would write them."""
+    rod = np.diag([1e-4, 0.02, 0.02])
+    b = qddot.Builder("own", gravity=(0.0, 0.0, -9.81))
+    for name in ("crank", "coupler", "rocker"):
+        b.link(name, 1.0, (0.25, 0.0, 0.0), rod)
+    b.joint("motor", "world", "crank", Revolute(), **said)
+    b.joint("elbow", "crank", "coupler", Revolute(), qddot.pose((0.5, 0.0, 0.0), (0.0, 0.0, -0.5 * np.pi)))
+    b.joint("pivot", "world", "rocker", Revolute(), qddot.pose((0.0, -0.5, 0.0)))
+    at = qddot.pose((0.5, 0.0, 0.0)), qddot.pose((0.5, 0.0, 0.0), (0.0, 0.0, 0.5 * np.pi))
+    return b.loop("closed", "rocker", "coupler", Revolute(), *at).robot()
+
+
+def test_inverse_dynamics_says_over_how_many_drives_it_spreads():
+    """Once a robot, where nobody has said which joints are driven or how to choose."""
+    robot, zero = own_fourbar(), np.zeros(3)
+    a = np.array([1.0, -1.0, 1.0])
+    with pytest.warns(qddot.QddotWarning, match="robot 'own' has 3 drives and a mobility of 1: .* spreads") as caught:
+        spread = robot.inverse_dynamics(zero, zero, a)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    assert np.all(spread != 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        robot.inverse_dynamics(zero, zero, a)
+        robot.constrained_inverse_dynamics(zero, zero, a)
+        for said in (
+            {"actuated": ["motor"]},
+            {"choice": "torque"},
+            {"choice": "constraint_force"},
+            {"weights": np.ones(3)},
+        ):
+            own_fourbar().inverse_dynamics(zero, zero, a, **said)
+        driven = own_fourbar(actuated=True).inverse_dynamics(zero, zero, a)
+    close(driven, robot.inverse_dynamics(zero, zero, a, actuated=["motor"]))
+    assert np.array_equal(driven[1:], zero[1:])
+    assert driven[0] > 0.0
+    with pytest.warns(qddot.QddotWarning, match="3 drives") as caught:
+        own_fourbar().constrained_inverse_dynamics(zero, zero, a, tau_passive=zero)
+    assert caught[0].filename == __file__
 
 
 # ---- hybrid dynamics

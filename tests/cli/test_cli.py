@@ -1,6 +1,8 @@
 """The command line as a person uses it: what it prints and what it returns."""
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +13,8 @@ import pytest
 import qddot
 from qddot import robots
 from qddot.cli import count, demo
-from qddot.cli.main import main
+from qddot.cli.main import COMMANDS, main
+from qddot.cli.terminal import spelled
 from qddot.dynamics import catalogue, choose, trace
 
 GOOD = """<robot name="two"><link name="base"/>
@@ -213,3 +216,69 @@ def test_as_a_program():
     assert subprocess.run([*run, "info", "scara"], capture_output=True, check=True).stdout
     assert subprocess.run([*run, "nonsense"], capture_output=True).returncode == 2
     assert b"0.1.0" in subprocess.run([*run, "--version"], capture_output=True, check=True).stdout
+
+
+# ---- terminals and pipes that are not UTF-8
+
+HELP_OF = [["--help"], *([name, "--help"] for name in COMMANDS)]
+PRINTING = [
+    *(["info", name] for name in ("quadruped", "fivebar")),
+    ["check", "double_pendulum"],
+    ["count", "double_pendulum"],
+    ["compare", "pendulum", "--function", "mass_matrix", "--no-times"],
+    ["export", "pendulum", "--function", "mass_matrix", "-o", "out.c"],
+    ["bench", "pendulum"],
+    ["cache"],
+    ["info", "no such robot\u4e2d"],
+]
+ENCODINGS = ("ascii", "cp1252", "cp437")
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "utf-8"])
+def test_every_command_prints_in_every_encoding(encoding, tmp_path):
+    """In a process of its own, into a pipe: what its streams are is decided when it starts."""
+    code = (
+        "import sys, json\nfrom qddot.cli.main import main\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    try: code = main(words)\n"
+        "    except SystemExit as end: code = end.code\n"
+        "    assert code in (0, 2 * ('no such' in words[-1])), (words, code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps([*HELP_OF, *PRINTING])],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    text = done.stdout.decode(encoding) + done.stderr.decode(encoding)
+    assert done.returncode == 0, text[-2000:]
+    assert "Error" not in text
+    squared = {"ascii": "m/s^2", "cp1252": "m/s²", "cp437": "m/s²", "utf-8": "m/s²"}
+    assert squared[encoding] in text
+    assert ("Σ JᵀIJ" if encoding == "utf-8" else "J^TIJ") in text
+    assert ("中" if encoding == "utf-8" else r"\u4e2d") in text
+
+
+def test_the_posix_locale(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "qddot", "check", "pendulum"],
+        env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert b"mass matrix = sum J^TIJ" in done.stdout
+
+
+def test_characters_are_spelled_out():
+    text = "m/s², M⁻¹, Ṁ - 2C, q̈, µs, 1·x, ½ τᵀΛ, Körper, … 中"
+    expected = r"m/s^2, M^-1, M_dot - 2C, q_ddot, us, 1*x, 1/2 tau^TLambda, Korper, ... \u4e2d"
+    assert "".join(map(spelled, text)) == expected
+
+
+def test_streams_are_as_before_afterwards(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["info", "pendulum"]) == 0
+    assert stream.errors == "strict"
+    stream.flush()
+    assert b"m/s^2" in stream.buffer.getvalue()

@@ -229,6 +229,42 @@ def test_findings(text, expected):
         assert re.search(pattern, str(finding)), str(finding)
 
 
+SIMPLE = "<transmission name='t'><type>x</type><joint name='{}'/><actuator name='m'/></transmission>"
+PR2 = "<transmission type='WristTransmission'><rightActuator name='m'/><flexJoint name='slider_joint'/></transmission>"
+GRIPPER = "<transmission><gap_joint name='wheel_joint'/><passive_joint name='slider_joint'/></transmission>"
+CONTROL = "<command_interface name='effort'/>"
+ROS2 = "<ros2_control><hardware/><joint name='slider_joint'>{}<state_interface name='position'/></joint></ros2_control>"
+EVERY = {"arm_joint", "wheel_joint", "follower_joint", "slider_joint", "puck_joint"}
+DRIVEN = {
+    "nothing said": ("", EVERY),
+    "a transmission": (SIMPLE.format("wheel_joint"), {"wheel_joint"}),
+    "two": (SIMPLE.format("wheel_joint") + SIMPLE.format("arm_joint"), {"wheel_joint", "arm_joint"}),
+    "of a joint that mimics another": (SIMPLE.format("follower_joint"), {"follower_joint", "arm_joint"}),
+    "of a fixed joint alone": (SIMPLE.format("tool_joint"), EVERY),
+    "PR2's wrist": (PR2, {"slider_joint"}),
+    "PR2's gripper": (GRIPPER, {"wheel_joint"}),
+    "ros2_control": (ROS2.format(CONTROL), {"slider_joint"}),
+    "both": (ROS2.format(CONTROL) + SIMPLE.format("wheel_joint"), {"slider_joint", "wheel_joint"}),
+    "ros2_control, read only": (ROS2.format("") + SIMPLE.format("wheel_joint"), {"wheel_joint"}),
+}
+
+
+@pytest.mark.parametrize("case", DRIVEN)
+def test_transmissions_say_which_joints_are_actuated(case):
+    text, expected = DRIVEN[case]
+    m = load(GOOD.replace("</robot>", text + "</robot>"))
+    assert {name for name, on in zip(m.joint_names, m.actuated, strict=True) if on} == expected
+    assert len(m.findings) == (expected != EVERY)
+    if m.findings:
+        assert f"drive {len(expected)} of 5 joints" in str(m.findings[0])
+
+
+def test_a_transmission_of_no_joint_is_noted():
+    m = load(GOOD.replace("</robot>", SIMPLE.format("arm_joit") + "</robot>"))
+    assert m.actuated == (False, True, True, True, True, True, False)
+    assert "it drives 'arm_joit', which is no joint (near: arm_joint" in str(m.findings[0])
+
+
 def test_dropped_limits_are_infinite():
     bad = pair("<limit lower='2' upper='1' effort='-1' velocity='3'/>", "revolute")
     assert load(bad).limits[1] == ((-math.inf,), (math.inf,), (3.0,), (math.inf,))

@@ -173,6 +173,27 @@ def test_budgets(path):
         assert count <= MAX_PARAMETERS, f"{where} has {count} parameters"
 
 
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=shown)
+def test_text_has_an_encoding(path):
+    """Not that of the user's locale: files are UTF-8, or ASCII."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        own = {k.arg: getattr(k.value, "value", None) for k in node.keywords}
+        modes = [*(getattr(a, "value", None) for a in node.args), own.get("mode")]
+        binary = any(isinstance(m, str) and len(m) < 4 and "b" in m for m in modes)
+        of_module = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in (
+            *("os", "webbrowser"),
+            "archive",  # of zipfile, which opens bytes
+        )
+        opens = name in ("read_text", "write_text", "TemporaryFile", "NamedTemporaryFile") or (
+            name in ("open", "fdopen") and not of_module
+        )
+        text = own.get("text") is True or own.get("universal_newlines") is True
+        assert "encoding" in own or not (text or (opens and not binary)), f"{shown(path)}:{node.lineno} says no encoding"
+
+
 # Words that nobody would search for; CONTRIBUTING.md has the field's own.
 PRIVATE_WORDS = re.compile(
     r"asked for|past the caches|tak(e|es|ing) turns|told apart|shel(f|ves)\b|numbers that vary|lines? of memory|at hand"

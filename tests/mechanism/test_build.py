@@ -143,6 +143,20 @@ def test_angles_are_snapped_on_request_and_reported():
     assert len(snapped.findings) == 1
 
 
+def test_which_joints_are_actuated():
+    def actuated(*said):
+        b = qddot.Builder("x").link("a", 1.0).link("b", 1.0).link("c", 1.0).link("d", 1.0)
+        for child, on in zip("abc", said, strict=True):
+            b.joint(f"j{child}", "world", child, Revolute(), actuated=on)
+        return b.joint("base", "world", "d", Free()).robot().actuated_joints
+
+    assert actuated(None, None, None) == ("ja", "jb", "jc")  # nobody says anything: all but what floats
+    assert actuated(None, False, None) == ("ja", "jc")
+    assert actuated(True, None, None) == ("ja",)  # as soon as one is said to be driven, it is that one
+    assert actuated(True, False, True) == ("ja", "jc")
+    assert actuated(False, False, False) == ()
+
+
 IMPOSSIBLE = {
     "triangle": ((1.0, 0, 0, 1.0, 0, 3.0), "violates the triangle inequality: principal moments 1, 1, 3"),
     "not positive": ((-1.0, 0, 0, 1.0, 0, 1.0), "is not positive: principal moments -1, 1, 1"),

@@ -78,7 +78,7 @@ def _split(text: str, what: str) -> list[str]:
 def _run(command: Sequence[str], folder: Path) -> str:
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"{command[0]!r} had not finished after {_SECONDS} s") from None

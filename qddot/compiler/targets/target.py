@@ -88,8 +88,9 @@ def _processor() -> str:
         said = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
+        text = info.read_text(encoding="utf-8", errors="replace")
         wanted = ("flags", "Features", "model name", "CPU implementer", "CPU part", "CPU variant", "isa", "cpu\t")
-        said = repr(sorted({line for line in info.read_text().splitlines() if line.startswith(wanted)}))
+        said = repr(sorted({line for line in text.splitlines() if line.startswith(wanted)}))
     elif sys.platform == "darwin":
         said += _sysctl("hw.cpufamily") + _sysctl("hw.cpusubfamily")
     features = sorted(name for name, has in _multiarray_umath.__cpu_features__.items() if has)
