@@ -706,7 +706,7 @@ def test_limbs_come_one_after_another(name):
     """Of a robot with four legs: fewer values have to come from memory, and each is there before it is used."""
     line = choose.cheapest(qddot.load("quadruped").model, name, "auto").line
     ordered = best_order(line)
-    assert ordered.cost() < line.cost()
+    assert ordered.cost < line.cost
     assert sorted(ordered.body) == sorted(line.body)
     place = {n: k for k, n in enumerate(ordered.body)}
     assert all(place[x] < place[n] for n in ordered.body for x in line.graph.args[n] if x in place)
@@ -715,7 +715,7 @@ def test_limbs_come_one_after_another(name):
 def test_matrices_are_computed_from_the_limbs_inward():
     model = qddot.load("quadruped").model
     line = choose.cheapest(model, "mass_matrix", "auto").line
-    assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
+    assert best_order(line, (model.nv, model.nv)).cost < best_order(line).cost
 
 
 def columns(*functions_of_xy):

@@ -117,14 +117,14 @@ class Graph:
 
     def _same(self, value: float, bound: float) -> int:
         if not math.isfinite(value) or value == 0.0:
-            node = self._node("const", (value,), value)
+            node = self._node("const", (value,), (value,))
             self.bounds.setdefault(node, 0.0)
             return node
         for near in (value, value * (1.0 - _SEARCH_RADIUS), value * (1.0 + _SEARCH_RADIUS)):
             for node in self._near.get(_leading(near), ()):
                 if abs(self.args[node][0] - value) <= self.bounds[node] + bound:
                     return node
-        node = self._node("const", (value,), value)
+        node = self._node("const", (value,), (value,))
         self.bounds[node] = bound
         self._near.setdefault(_leading(value), []).append(node)
         return node
