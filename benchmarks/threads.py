@@ -1,7 +1,7 @@
 """What threads bring a batch: `python -m benchmarks.threads`.
 
-Kernels with `out=` on one thread, and on 2, 4, … threads without Python (`qddot.compiler.runtime.thread_pool`) and of Python,
-interleaved; the least of several rounds. Close other programs before.
+Kernels with `out=` on one thread, and on 2, 4, … threads without Python (`qddot.compiler.runtime.thread_pool`) and of
+Python, interleaved; the least of several rounds. Close other programs before.
 """
 
 import argparse

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MANY = 30_000  # instructions: where there are more, sums of angles save less than a hundredth and cost a second trace
 _MOVES_Q = "differentiated"  # by itself, on dual numbers: frames taken at one instant, as sums of angles need, stay behind
 _NO_HOPE = 2  # times the trace of another formulation: one that is longer will not be the cheapest
-_LARGE = 1_000  # instructions of the first formulation from which others are traced only if they may win (decision 37)
+_LARGE = 1_000  # instructions of the first formulation from which others are traced only if they may win (decision 40)
 _FAR = 1.25  # times the cost of another formulation: sums of angles shorten both, and do not make up for it
 _LEAST_PER_PAIR = 8  # instructions for a pair of DoF, one carrying the other: an entry of M, of its factor, two in solving
 _NEEDS_SUMS = frozenset({"newton_euler"})  # wins only where sums of angles shorten the first formulation as well
