@@ -1,15 +1,22 @@
-"""How accurate each formulation is: `python -m benchmarks.accuracy [--plot docs/accuracy.svg]`.
+"""How accurate each formulation is: `python -m benchmarks.accuracy [--plot docs/accuracy.svg]`; and how accurate kernels of
+float32 are, `--single`.
 
 Every formulation of `qddot.dynamics.catalogue` runs as it is written, in float32 and float64, and once more on numbers of
 60 digits, which is the reference. A model's numbers and the states are rounded to float32 first, and joints and placements
 stand along coordinate axes: so all precisions begin with the same numbers, and errors are the formulation's own. They are
 given in units of rounding: the largest error of a state's result over its largest entry, over eps; medians over states.
+
+`--single` compiles functions of real robots in float32 and float64, and compares the results at random states, which are
+rounded to float32 beforehand: the error is that of float32's arithmetic, the model's rounded numbers included.
 """
 
 import argparse
 import dataclasses
 import statistics
 import sys
+import sysconfig
+import warnings
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -21,6 +28,17 @@ from qddot.mechanism.link_classes import FIELDS, map_numbers, rebuild, row_of
 
 DIGITS = 60
 STATES = 9
+REAL_ROBOTS = 30
+REAL_STATES = 200
+FLOATING_FROM_DOF = 12  # of a real robot's file: quadrupeds and humanoids stand on nothing
+EMBEDDED = ("scara", "stanford", "puma560", "quadruped")
+KERNELS = {  # of real robots: inputs, and up to how many degrees of freedom
+    "inverse_dynamics": ("qva", 60),
+    "forward_dynamics": ("qva", 60),
+    "mass_matrix": ("q", 60),
+    "inverse_dynamics_derivatives": ("qva", 60),
+    "forward_dynamics_derivatives": ("qva", 20),
+}
 QUANTITIES = ("inverse_dynamics", "mass_matrix", "forward_dynamics", "mass_matrix_inverse")
 PRECISIONS = {"float32": (np.float32, float(np.finfo(np.float32).eps)), "float64": (float, float(np.finfo(float).eps))}
 
@@ -129,6 +147,64 @@ def condition(model):
     return max(float(np.linalg.cond(robot.mass_matrix(q))) for q, _, _ in states(model))
 
 
+# ---- kernels of float32 ------------------------------------------------------------------------------------------------
+
+
+def real_robots(count=REAL_ROBOTS):
+    """So many folders of example-robot-data, of each the first robot with mass at every joint; without it embedded ones."""
+    root = Path(sysconfig.get_paths()["purelib"]) / "cmeel.prefix/share/example-robot-data/robots"
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", qddot.QddotWarning)
+        for folder in sorted(p for p in root.glob("*") if p.is_dir()):
+            for path in sorted(folder.rglob("*.urdf")):
+                try:
+                    robot = qddot.load(path)
+                except QddotError:
+                    continue
+                if 2 <= robot.nv <= 50 and not robot.massless_joints:
+                    floating = robot.nv >= FLOATING_FROM_DOF
+                    found[path.stem] = qddot.load(path, floating_base=True) if floating else robot
+                    break
+            if len(found) == count:
+                break
+    return found or {name: qddot.load(name) for name in EMBEDDED}
+
+
+def single_errors(robot, function, count=REAL_STATES):
+    """The errors of a kernel of float32 at random states: the largest over the largest entry of the state's result.
+
+    NaN where the kernel of float32 refuses a state whose pivot has too few digits left.
+    """
+    rng = np.random.default_rng(0)
+    q, v = (np.float32(x) for x in zip(*(robot.random_state(rng) for _ in range(count)), strict=True))
+    known = {"q": q, "v": v, "a": np.float32(rng.standard_normal(v.shape))}
+    arrays = [known[x] for x in KERNELS[function][0]]
+    found, exact = (
+        np.asarray(robot.kernel(function, dtype=t)(*(x.astype(t) for x in arrays)), dtype=float).reshape(count, -1)
+        for t in ("float32", "float64")
+    )
+    return np.max(np.abs(found - exact), axis=1) / np.max(np.abs(exact), axis=1)
+
+
+def single_table(robots):
+    """Prints median and largest error of every function of every robot, and gives all errors back."""
+    results = {}
+    print(f"| robot | DoF | {' | '.join(KERNELS)} |\n|---|---|{'---|' * len(KERNELS)}")
+    for name, robot in robots.items():
+        errors_ = {f: single_errors(robot, f) for f, (_, most) in KERNELS.items() if robot.nv <= most}
+        cells = [shown(errors_[f]) if f in errors_ else "–" for f in KERNELS]
+        print(f"| {name} | {robot.nv} | {' | '.join(cells)} |", flush=True)
+        results[name] = errors_
+    return results
+
+
+def shown(errors_):
+    """Median and largest, and how many are refused."""
+    refused = int(np.isnan(errors_).sum())
+    return f"{np.nanmedian(errors_):.0e} ({np.nanmax(errors_):.0e}){f', {refused} refused' if refused else ''}"
+
+
 # ---- the report --------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +248,11 @@ def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__)
     parser.add_argument("--plot", metavar="FILE", help="draw the errors of forward dynamics, float64; needs matplotlib")
     parser.add_argument("--quantity", action="append", choices=QUANTITIES, help="these only")
+    parser.add_argument("--single", action="store_true", help="kernels of float32 against float64, on real robots")
     chosen = parser.parse_args(words)
+    if chosen.single:
+        single_table(real_robots())
+        return
     results = []
     for quantity in chosen.quantity or QUANTITIES:
         for precision in PRECISIONS:

@@ -19,7 +19,16 @@ import sys
 import time
 from pathlib import Path
 
-FUNCTIONS = {"inverse_dynamics": 3, "forward_dynamics": 3, "mass_matrix": 1, "inverse_dynamics_derivatives": 3}
+FUNCTIONS = {  # those of `benchmarks.peers`, and how many inputs they have
+    "inverse_dynamics": 3,
+    "mass_matrix": 1,
+    "forward_dynamics": 3,
+    "mass_matrix_inverse": 1,
+    "forward_kinematics": 1,
+    "jacobian": 1,
+    "inverse_dynamics_derivatives": 3,
+    "forward_dynamics_derivatives": 3,
+}
 ROBOTS = "ur5,panda7,solo12-floating,g1-fixed"
 
 
@@ -59,7 +68,8 @@ def serve() -> None:
         key = question["robot"], question["function"]
         if key not in kernels:
             case = load_case(key[0], question["states"])
-            kernel = case.robot.kernel(key[1])
+            tip = {"frame": case.robot.model.link_names[case.tip]} if key[1] == "jacobian" else {}
+            kernel = case.robot.kernel(key[1], **tip)
             arguments = (case.q, case.v, case.a)[: FUNCTIONS[key[1]]]
             kernels[key] = kernel, arguments, kernel(*arguments)
         kernel, arguments, out = kernels[key]

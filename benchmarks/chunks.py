@@ -29,7 +29,7 @@ def kernel(program, names, inputs, output, length):
     begin = time.perf_counter()
     data = llvm_compile.compile_object(gufunc.render(program, inputs, [output], host().lanes("float64"), "float64", host()))
     info = Info(
-        "chunks", "", "unrolled", "float64", 8, {}, len(program.nodes()), len(data), time.perf_counter() - begin, False
+        "chunks", "", "unrolled", "float64", 8, {}, len(program.body), len(data), time.perf_counter() - begin, False
     )
     return kernel_from_code(llvm_compile.Code(data), names, inputs, output, info, lambda: "")
 

@@ -32,7 +32,7 @@ def reader(shape):
     program = fused(straight_line(graph, nodes, int(np.prod(shape))))
     lanes = host().lanes("float64")
     text = gufunc.render(program, [shape], [(1,)], lanes, "float64", host())
-    info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.nodes()), 0, 0.0, False)
+    info = Info("reading", "", "unrolled", "float64", lanes, program.count(), len(program.body), 0, 0.0, False)
     return kernel_from_code(
         llvm_compile.Code(llvm_compile.compile_object(text)), ["parameters"], [shape], (1,), info, lambda: ""
     )

@@ -101,7 +101,7 @@ def compiled_join(lanes):
     width = host().lanes("float64") if lanes is None else lanes
     inputs, output = [(n,) for n in sizes], (len(nodes),)
     rendered = gufunc.render(program, inputs, [output], width, "float64", host())
-    code, count = llvm_compile.Code(llvm_compile.compile_object(rendered)), len(program.nodes())
+    code, count = llvm_compile.Code(llvm_compile.compile_object(rendered)), len(program.body)
     info = Info("join", "divide_and_conquer", "unrolled", "float64", width, program.count(), count, 0, 0.0, False)
     return kernel_from_code(code, [f"x{k}" for k in range(len(sizes))], inputs, output, info, lambda: "")
 

@@ -8,8 +8,10 @@ below do. A type of its own joins by having methods `sin`, `cos`, `sqrt`, `arcta
 from __future__ import annotations
 
 import cmath
+import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -145,6 +147,12 @@ def mark(value: Any, symbol: str, link: int) -> None:
             return
         if isinstance(x, tuple):
             waiting.extend(reversed(x))
+
+
+def total(terms: Iterable[Scalar]) -> Scalar:
+    """Their sum, from left to right: Python's own `sum` of floats rounds otherwise from version 3.12 on."""
+    found = list(terms)
+    return functools.reduce(operator.add, found) if found else 0.0
 
 
 def split(x: Any) -> list[Scalar]:

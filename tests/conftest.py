@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import markers, peers, profiles
+from tests.support.paths import ROOT
 from tests.support.targets import WAYS, restricted
 
 peers.hide()
@@ -44,6 +45,19 @@ def way(request):
     """A test that asks for it runs in each of these ways."""
     with restricted(*request.param):
         yield request.param
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """A script that is Python on the emulated ARM machine; its processes start it again for processes of their own."""
+    machine = os.environ.get("QDDOT_ARM_ROOT")
+    if not machine:
+        pytest.skip("QDDOT_ARM_ROOT names no emulated ARM machine; tests/compiler/test_machines.py says how to make one")
+    python = tmp_path / "python"
+    start = f"exec qemu-aarch64-static -L {machine}/root {machine}/root/usr/bin/python3.11"
+    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={ROOT}:{machine}/site\n{start} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
 
 
 @pytest.fixture(scope="module")

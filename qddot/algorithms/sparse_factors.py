@@ -26,7 +26,7 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.newton_euler_classical import rigid_body_forces
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.mechanism.model import Model
-from qddot.scalars import Scalar, less, pivot, split, stack, where
+from qddot.scalars import Scalar, less, pivot, split, stack, total, where
 from qddot.spatial.joint_blocks import Matrix, Vector
 
 Sparse = list[dict[int, Scalar]]
@@ -91,7 +91,7 @@ def where_regular(model: Model, q: Any, a: NDArray[Any]) -> NDArray[Any]:
     if not model.is_guarded:
         return a
     _, reciprocal = factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors)
-    sound = less(0.0, sum(reciprocal[1:], reciprocal[0]))
+    sound = less(0.0, total(reciprocal))
     return stack([where(sound, x, math.nan) for x in split(a)])
 
 
@@ -133,7 +133,7 @@ def inverse_of(Y: Sparse, reciprocal: list[Scalar]) -> NDArray[Any]:
         scaled = {i: x * reciprocal[i] for i, x in row.items()}
         for a in range(b, n):
             terms = [Y[a][k] * x for k, x in scaled.items() if k in Y[a]]
-            entries[a, b] = entries[b, a] = sum(terms[1:], terms[0]) if terms else 0.0
+            entries[a, b] = entries[b, a] = total(terms)
     return stack([entries[a, b] for a in range(n) for b in range(n)], (n, n))
 
 
@@ -147,5 +147,5 @@ def inverse_times(Y: Sparse, reciprocal: list[Scalar], b: Sequence[Scalar]) -> l
     out = []
     for row in Y:
         terms = [y * z[i] for i, y in row.items() if i in z]
-        out.append(sum(terms[1:], terms[0]) if terms else 0.0)
+        out.append(total(terms))
     return out

@@ -72,7 +72,8 @@ def general_arm(n: int, seed: int = 0) -> Robot:
     for _ in range(n):
         A = rng.standard_normal((3, 3))
         alpha, a, d = rng.uniform(0.2, 1.2, 3)
-        inertia = 0.1 * (A @ A.T) + 0.1 * np.eye(3)
+        moments = 0.1 * (A @ A.T) + 0.1 * np.eye(3)  # second moments of mass
+        inertia = np.trace(moments) * np.eye(3) - moments
         mass, com = rng.uniform(0.5, 3.0), rng.uniform(-0.3, 0.3, 3)
         rows.append({"alpha": alpha, "a": a, "d": d, "mass": mass, "com": com, "inertia": inertia})
     return from_dh(rows, convention="modified")

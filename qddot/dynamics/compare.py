@@ -62,7 +62,7 @@ def compare(robot: HasEngine, function: str, *, measure: bool = False, most: flo
             rows.append(Formulation(function, method, False, {}, refused=str(error)))
             continue
         auto, line = method == chosen.method, choice.line
-        counts = choice.program.count(), len(line.nodes()), line.cost()
+        counts = choice.program.count(), len(line.body), line.cost
         rows.append(Formulation(function, method, auto, *counts, None, chosen.why if auto else ""))
     if not measure:
         return rows

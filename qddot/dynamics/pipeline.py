@@ -29,6 +29,7 @@ from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
 from qddot.dynamics.request import Request
+from qddot.dynamics.trace import kinds_of_links
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model
 
@@ -43,6 +44,7 @@ MOST_INSTRUCTIONS = 150_000  # of straight-line code: some half a minute to comp
 _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions each
 LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
 _MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
+_AS_IT_IS = "Robot(model, compiled=False) runs the algorithm as it is"
 _NOTICE_FROM = 15_000  # operations that take longer than a second to compile
 MAX_KEPT = 64  # pieces of code of users' functions in memory; older ones may still be on disk
 _FACTS: stored.Fields = {
@@ -118,9 +120,7 @@ def _rendered(
     """The LLVM text of a kernel, and the facts about it."""
     from qddot.compiler.codegen.abi import gufunc
 
-    facts, program = _chosen(model, request)
-    if facts["form"] == "unrolled":
-        program = scheduled(program, output)
+    facts, program = program_for(model, request, output)
     if request.packed:
         program, layout = _packed(program, output)
         if layout.size == 0:
@@ -131,55 +131,82 @@ def _rendered(
         facts["layout"], output = layout.to_json(), (layout.size,)
     lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
     text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
-    return {**facts, "lanes": lanes, "fused": target.fma}, text
+    return {**facts, "lanes": lanes, "fused": target.fuses(request.dtype)}, text
+
+
+def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str, Any], Any]:
+    """The program of a request, fused and scheduled, and the facts about it."""
+    facts, program = _chosen(model, request)
+    return facts, scheduled(program, output) if facts["form"] == "unrolled" else program
 
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
     """The program to compile, and the facts about it."""
-    why, spare = "", None
-    form = "unrolled" if request.packed and request.form == "auto" else request.form
-    if form == "rolled" or (form == "auto" and model.n_links > LOOPS_FROM_LINKS):
+    if request.form == "rolled":
         try:
-            facts, program, is_best = _with_loops(model, request, form)
+            return _with_loops(model, request)[:2]
+        except NotRollableError as error:
+            raise NotRollableError(f"{error}; take form='unrolled'") from None
+    spare, can_roll = None, request.form == "auto" and not request.packed
+    if can_roll and model.n_links > LOOPS_FROM_LINKS and _has_alike_links(model, request):
+        try:
+            facts, program, is_best = _with_loops(model, request)
             if is_best:
                 return facts, program
             spare = facts, program
-        except NotRollableError as error:
-            why = f"{request.function} of {model.name!r} cannot be rolled: {error}"
-            if form == "rolled":
-                raise NotRollableError(f"{why}; take form='unrolled'") from None
+        except NotRollableError:
+            can_roll = False
     try:
-        return _straight_line(model, request, why)
-    except KernelTooLargeError:
-        if spare is None:
-            raise
-        return spare
+        return _straight_line(model, request)
+    except KernelTooLargeError as error:
+        if not can_roll:
+            raise KernelTooLargeError(f"{error}; {_AS_IT_IS}") from None
+        return spare or _loops_instead(model, request, error)
 
 
-def _with_loops(model: Model, request: Request, form: str) -> tuple[dict[str, Any], Rolled, bool]:
+def _has_alike_links(model: Model, request: Request) -> bool:
+    """Whether links are of so few kinds that loops over them may pay."""
+    try:
+        kinds = kinds_of_links(model, request.function, request.method, **request.tracing)
+    except NotRollableError:
+        return False
+    return model.n_links >= _MIN_LINKS_PER_CLASS * (1 + kinds)
+
+
+def _loops_instead(model: Model, request: Request, error: KernelTooLargeError) -> tuple[dict[str, Any], Rolled]:
+    """Code that keeps its loops where straight-line code is too large."""
+    try:
+        facts, program, _ = _with_loops(model, request)
+    except NotRollableError as why:
+        raise KernelTooLargeError(f"{error}, and {why}; {_AS_IT_IS}") from None
+    return {**facts, "why": f"{facts['why']}; {error}"}, program
+
+
+def _with_loops(model: Model, request: Request) -> tuple[dict[str, Any], Rolled, bool]:
     """Code that keeps its loops, and whether it is to be taken without a look at straight-line code.
 
     Loops repeat for each column what straight-line code has once.
     """
     from qddot.compiler.ir import loop_program
 
-    loops, method = cheapest_rolled(model, request.function, request.method, **request.tracing)
-    if form == "auto" and model.n_links < _MIN_LINKS_PER_CLASS * len(set(loops.kind)):
-        raise NotRollableError("too few of its links are alike")
+    try:
+        loops, method = cheapest_rolled(model, request.function, request.method, **request.tracing)
+    except NotRollableError as error:
+        raise NotRollableError(f"{request.function} of {model.name!r} cannot be rolled: {error}") from None
     program = loop_program.fused(loops)
     facts = {"method": method, "form": "rolled", "sums": False, "ops": loops.count()}
     facts["instructions"] = program.instructions()
     facts["why"] = f"loops are kept: {model.n_links} links of {len(set(loops.kind[1:]))} kinds"
-    return facts, program, form == "rolled" or not loops.repeats or loops.n_outputs > _MAX_UNROLLED_OUTPUTS
+    return facts, program, not loops.repeats or loops.n_outputs > _MAX_UNROLLED_OUTPUTS
 
 
-def _straight_line(model: Model, request: Request, why: str) -> tuple[dict[str, Any], Program]:
+def _straight_line(model: Model, request: Request) -> tuple[dict[str, Any], Program]:
     plain, line, method, sums, chosen = cheapest(model, request.function, request.method, **request.tracing)
-    count = len(line.nodes())
+    count = len(line.body)
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(
             f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at "
-            f"{MOST_INSTRUCTIONS:,}{why and f' ({why})'}; Robot(model, compiled=False) runs the algorithm as it is"
+            f"{MOST_INSTRUCTIONS:,}"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line
@@ -211,7 +238,7 @@ def program_of(what: str, graph: Graph, outputs: list[int], n_inputs: int) -> Pr
     from qddot.compiler.ir.program import straight_line
 
     program = fused(straight_line(graph, outputs, n_inputs))
-    count = len(program.nodes())
+    count = len(program.body)
     if count > MOST_INSTRUCTIONS:
         raise KernelTooLargeError(f"{what} has {count:,} operations; straight-line code stops at {MOST_INSTRUCTIONS:,}")
     return scheduled(program)
@@ -224,23 +251,31 @@ def scheduled(program: Program, shape: Shape = ()) -> Program:
     return side_by_side(best_order(program, shape))
 
 
-def kernel_of(what: str, graph: Graph, result: Any, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> Kernel:
+def kernel_of(
+    what: str,
+    graph: Graph,
+    result: Any,
+    names: Sequence[str],
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str = "float64",
+) -> Kernel:
     """A kernel of any traced function of arrays, with batches as a robot's functions have."""
     from qddot.compiler.codegen.abi import gufunc
 
     begin = time.perf_counter()
     program = program_of(what, graph, graph.nodes_of(result), sum(prod(s) for s in inputs))
-    target, count = host(), len(program.nodes())
-    lanes = target.lanes("float64")
-    key = _digest("kernel", what, names, inputs, output, lanes, target.identity, operations(program))
+    target, count = host(), len(program.body)
+    lanes = target.lanes(dtype)
+    key = _digest("kernel", what, names, inputs, output, lanes, dtype, target.identity, operations(program))
     if (kept := _kernels.get(key)) is not None:
         return kept
     found, cached = stored.find(key, {}), True
     if found is None:
-        text = gufunc.render(program, list(inputs), [output], lanes, "float64", target)
+        text = gufunc.render(program, list(inputs), [output], lanes, dtype, target)
         found, cached = stored.store(key, {}, targets.compile_module(text, target, what), {}), False
     seconds, ops, size = time.perf_counter() - begin, program.count(), len(found.data)
-    info = Info(what, "traced", "unrolled", "float64", lanes, ops, count, size, seconds, cached, fused=target.fma)
+    info = Info(what, "traced", "unrolled", dtype, lanes, ops, count, size, seconds, cached, fused=target.fma)
     explained = f"{what}: {count} operations"
     return _kernels.keep(key, kernel_from_code(found.code, names, inputs, output, info, lambda: explained))
 
@@ -256,7 +291,7 @@ def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
         return kept
     found = stored.find(key, fields)
     if found is None:
-        with _Notice(what, sum(len(p.nodes()) for p in step.programs())):
+        with _Notice(what, sum(len(p.body) for p in step.programs())):
             text, layout = time_stepping.render(step, layout, target)
             data = targets.compile_module(text, target, what)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
@@ -312,7 +347,7 @@ class _Notice:
 def operations(program: Program) -> str:
     """Everything that the code of a program depends on."""
     graph = program.graph
-    used = [(n, graph.ops[n], graph.args[n]) for n in program.nodes()]
+    used = [(n, graph.ops[n], graph.args[n]) for n in program.body]
     leaves = sorted({x for n, _, args in used for x in args} | set(program.outputs))
     known = [(n, graph.ops[n], graph.args[n]) for n in leaves if graph.ops[n] in ("const", "input")]
     return hashlib.sha256(repr((program.n_inputs, program.outputs, used, known)).encode()).hexdigest()

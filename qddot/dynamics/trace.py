@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qddot.dynamics import conditioning
 from qddot.dynamics.catalogue import (
@@ -74,13 +74,7 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, dtype:
     from qddot.dynamics.loop_tracing import roll
 
     function, formulation, algorithm = lookup(name, method)
-    inputs, output = [INPUT_AXES[x] for x in function.inputs], function.output
-    if needs.get("free"):
-        raise NotRollableError("parameters are free")
-    if "rows" in function.needs:
-        raise NotRollableError("it has constraints")
-    if not all(isinstance(x, Axes) for x in (*inputs, output)):
-        raise NotRollableError("its arrays do not stand link by link")
+    inputs, output = _arrays_of_links(function, needs)
     model = _rewritten(model, function, formulation, regroup, dtype)
 
     def run(small: Model, *arrays: Any, **needs: Any) -> Any:
@@ -88,7 +82,31 @@ def rolled(model: Model, name: str, method: str, *, regroup: bool = True, dtype:
             guard_quaternions(small, arrays[0])
         return algorithm(small, *arrays, **needs)
 
-    return roll(model, run, inputs, output, needs, of_carriers=name in OF_PATH_TO_BASE)  # type: ignore[arg-type]
+    return roll(model, run, inputs, output, needs, of_carriers=name in OF_PATH_TO_BASE)
+
+
+def kinds_of_links(
+    model: Model, name: str, method: str, *, regroup: bool = True, dtype: str = "float64", **needs: Any
+) -> int:
+    """How many kinds of links `rolled` would find, before anything is traced."""
+    from qddot.dynamics.loop_tracing import links_by_kind
+
+    function, formulation, _ = lookup(name, method)
+    _arrays_of_links(function, needs)
+    model = _rewritten(model, function, formulation, regroup, dtype)
+    return len(links_by_kind(model, needs, of_carriers=name in OF_PATH_TO_BASE))
+
+
+def _arrays_of_links(function: Function, needs: Mapping[str, Any]) -> tuple[list[Axes], Axes]:
+    """The axes of inputs and output, all by links; an error where a function cannot be rolled for what it takes."""
+    inputs, output = [INPUT_AXES[x] for x in function.inputs], function.output
+    if needs.get("free"):
+        raise NotRollableError("parameters are free")
+    if "rows" in function.needs:
+        raise NotRollableError("it has constraints")
+    if not (isinstance(output, Axes) and all(isinstance(x, Axes) for x in inputs)):
+        raise NotRollableError("its arrays do not stand link by link")
+    return cast("list[Axes]", inputs), output
 
 
 def _rewritten(model: Model, function: Function, method: str, regroup: bool, dtype: str) -> Model:

@@ -35,6 +35,7 @@ from qddot.spatial.rotation import (
     random_axis,
     scale,
     sub,
+    unit,
 )
 
 _SEQUENCES = ("xyz", "zyx", "zxz", "yzy")  # of random joints
@@ -109,11 +110,11 @@ class Universal(_RotationSequence):
     @classmethod
     def sample(cls, rng: np.random.Generator) -> Universal:
         """With axes that cross at a right angle."""
-        first = np.array(random_axis(rng))
-        second = np.cross(first, random_axis(rng))
-        while np.linalg.norm(second) < 0.1:
-            second = np.cross(first, random_axis(rng))
-        return Universal(tuple(first.tolist()), tuple((second / np.linalg.norm(second)).tolist()))
+        first = random_axis(rng)
+        second = cross(first, random_axis(rng))
+        while dot(second, second) < 0.01:
+            second = cross(first, random_axis(rng))
+        return Universal(first, unit(second))
 
 
 @dataclass(frozen=True)
@@ -233,8 +234,7 @@ class Spherical(Joint):
         return (0.0, 0.0, 0.0, 1.0)
 
     def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        q = rng.standard_normal(4)
-        return tuple((q / np.linalg.norm(q)).tolist())
+        return quaternion_unit(as_quaternion(rng.standard_normal(4).tolist()))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(as_quaternion(q)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from qddot.errors import ModelError, message, near
+from qddot.scalars import total
 
 Terms = tuple[tuple[int, float], ...]
 
@@ -76,8 +77,8 @@ def _combined(terms: Mapping[str, float], places: Mapping[str, Place]) -> tuple[
     for joint, k in terms.items():
         place = places[joint]
         factors[place.at] = factors.get(place.at, 0.0) + k * place.factor
-    return tuple(factors.items()), sum((k * places[joint].offset for joint, k in terms.items()), 0.0)
+    return tuple(factors.items()), total(k * places[joint].offset for joint, k in terms.items())
 
 
 def _sum(terms: Terms, q: Any) -> Any:
-    return sum(k * q[i] for i, k in terms)
+    return total(k * q[i] for i, k in terms)

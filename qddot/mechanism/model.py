@@ -28,7 +28,7 @@ from qddot.mechanism.joint_arrays import (
     Total,
     Velocities,
 )
-from qddot.scalars import mark
+from qddot.scalars import mark, total
 from qddot.spatial import (
     Force,
     Inertia,
@@ -219,7 +219,7 @@ class Model:
     @property
     def mass(self) -> Any:
         """The mass of the moving links."""
-        return sum(I.m for I in self.inertia[1:])
+        return total(I.m for I in self.inertia[1:])
 
     # ---- what algorithms read and write
 

@@ -16,7 +16,7 @@ from qddot.errors import ModelError, message, shown
 from qddot.joints import KINDS, Joint
 from qddot.spatial import Transform, constant_transform
 from qddot.spatial.joint_blocks import Vector
-from qddot.spatial.rotation import AxisRotation, Mat
+from qddot.spatial.rotation import AxisRotation, Mat, as_vec, dot, mat_mat, mat_sub, scale, scaled_eye, transpose
 
 Find = Callable[[str, str, str, str, str], None]
 
@@ -94,9 +94,10 @@ def rigid(T: Transform | None, element: str, where: str, find: Find = lambda *_:
     if off <= _MAX_ROTATION_ROUNDING:
         return constant(T)
     find("note", where, element, f"the rotation of its placement is off by {off:.1e}", "it was made orthogonal")
-    for _ in range(3):
-        rows = 0.5 * rows @ (3.0 * np.eye(3) - rows.T @ rows)
-    x, y, z = (tuple(row) for row in rows.tolist())
+    x, y, z = (as_vec(row) for row in rows.tolist())
+    for _ in range(3):  # R (3 - RᵀR)/2 by plain sums: the library behind NumPy's products rounds as its processor does
+        correction = mat_sub(scaled_eye(3.0), mat_mat(transpose((x, y, z)), (x, y, z)))
+        x, y, z = (scale(0.5, row) for row in mat_mat((x, y, z), correction))
     return constant_transform((x, y, z), T.p)
 
 
@@ -111,7 +112,7 @@ def unit_axes(joint: Joint, element: str, where: str, find: Find) -> Joint:
     check_defects(joint, element, where)
     for attribute in joint.axis_names:
         axis = numbers(getattr(joint, attribute), 3, attribute, where, element)
-        length = math.sqrt(sum(x * x for x in axis))
+        length = math.sqrt(dot(as_vec(axis), as_vec(axis)))
         if length < 1e-6:
             raise ModelError(message(where, element, f"its axis is {axis}", "give an axis that is not zero"))
         unit = axis if length == 1.0 else tuple(x / length for x in axis)

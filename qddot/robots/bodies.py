@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from qddot.spatial import Transform, constant_transform
+from qddot.spatial.rotation import Vec, as_vec, cross, transpose, unit
 
 Six = tuple[float, float, float, float, float, float]
 
@@ -38,11 +36,8 @@ def planar(x: float, y: float, direction: Sequence[float] = (1.0, 0.0)) -> Trans
     return constant_transform(((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)), (x, y, 0.0))
 
 
-def along(p: Sequence[float], z: ArrayLike, y: ArrayLike) -> Transform:
+def along(p: Sequence[float], z: Vec, y: Vec) -> Transform:
     """A frame at p whose z axis points along `z`, and whose y axis is as near to `y` as that allows."""
-    e_z = np.array(z, dtype=float)
-    e_z /= np.linalg.norm(e_z)
-    e_x = np.cross(np.array(y, dtype=float), e_z)
-    e_x /= np.linalg.norm(e_x)
-    rows = np.column_stack((e_x, np.cross(e_z, e_x), e_z)).tolist()
-    return constant_transform(tuple(tuple(row) for row in rows), tuple(float(c) for c in p))  # type: ignore[arg-type]
+    e_z = unit(z)
+    e_x = unit(cross(y, e_z))
+    return constant_transform(transpose((e_x, cross(e_z, e_x), e_z)), as_vec(p))

@@ -17,9 +17,9 @@ from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.validation import pose
 from qddot.robots.bodies import rod
-from qddot.scalars import Scalar, cos, sin
+from qddot.scalars import Scalar, cos, sin, total
 from qddot.spatial import Transform
-from qddot.spatial.rotation import AxisRotation
+from qddot.spatial.rotation import AxisRotation, dot
 
 Rng = int | np.random.Generator | None
 
@@ -169,10 +169,10 @@ def _random_link(b: Builder, name: str, random: np.random.Generator) -> None:
     """A cloud of six point masses."""
     masses = random.uniform(0.05, 0.5, 6)
     points = random.uniform(-0.3, 0.3, (6, 3))
-    com = masses @ points / masses.sum()
-    arms = points - com
-    inertia = sum(m * (r @ r * np.eye(3) - np.outer(r, r)) for m, r in zip(masses, arms, strict=True))
-    b.link(name, float(masses.sum()), com.tolist(), inertia)
+    mass = total(masses.tolist())
+    com = total(m * r for m, r in zip(masses, points, strict=True)) / mass
+    inertia = total(m * (dot(r, r) * np.eye(3) - np.outer(r, r)) for m, r in zip(masses, points - com, strict=True))
+    b.link(name, mass, com.tolist(), inertia)
 
 
 def _random_pose(random: np.random.Generator) -> Transform:

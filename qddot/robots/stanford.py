@@ -19,6 +19,7 @@ import numpy as np
 
 from qddot.formats.dh import from_rows
 from qddot.mechanism.builder import Builder
+from qddot.spatial.rotation import dot
 
 # alpha, theta, d, kind
 _GEOMETRY = (
@@ -53,8 +54,7 @@ def builder() -> Builder:
     rows = []
     table = zip(_GEOMETRY, MASSES, _COM, _MOMENTS_ABOUT_ORIGIN, ACTUATORS, strict=True)
     for (alpha, theta, d, kind), mass, com, moments, armature in table:
-        c = np.array(com)
-        inertia = np.diag(moments) - mass * (c @ c * np.eye(3) - np.outer(c, c))
+        inertia = np.diag(moments) - mass * (dot(com, com) * np.eye(3) - np.outer(com, com))
         row = {"alpha": alpha, "theta": theta, "d": d, "kind": kind, "mass": mass, "com": com}
         rows.append({**row, "inertia": inertia, "armature": armature})
     return from_rows(rows, convention="standard", name="stanford")

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from qddot.joints import Free, Prismatic, Spherical, Universal
 from qddot.mechanism.builder import Builder
 from qddot.mechanism.validation import pose
 from qddot.robots.bodies import along, cylinder
+from qddot.spatial.rotation import cross, dot, sub
 
 BASE_RADIUS, PLATE_RADIUS, HEIGHT = 3.0, 1.0, 2.0
 BASE_OFFSET, PLATE_OFFSET = math.radians(2.5), math.radians(10.0)
@@ -34,19 +33,19 @@ def builder() -> Builder:
     b.link("plate", plate_mass, inertia=cylinder(plate_mass, PLATE_THICKNESS, PLATE_RADIUS))
     b.joint("plate_motion", "world", "plate", Free(), pose((0.0, 0.0, HEIGHT)))
     for k, (foot, top) in enumerate(_legs(), 1):
-        direction = np.subtract((top[0], top[1], HEIGHT), foot)
-        length = float(np.linalg.norm(direction))
+        direction = sub((top[0], top[1], HEIGHT), foot)
+        length = math.sqrt(dot(direction, direction))
         half = PART * length
         lower_mass = DENSITY * math.pi * (OUTER**2 - INNER**2) * half
         upper_mass = DENSITY * math.pi * INNER**2 * half
         b.link(f"lower{k}", lower_mass, (0.0, 0.0, half / 2), cylinder(lower_mass, half, OUTER, INNER))
         b.link(f"upper{k}", upper_mass, (0.0, 0.0, length - half / 2), cylinder(upper_mass, half, INNER))
         # the universal joint's first axis is level, the second normal to it and to the leg
-        level = np.cross(direction, (0.0, 0.0, 1.0))
-        at_foot = along(foot, direction, np.cross(direction, level))
+        level = cross(direction, (0.0, 0.0, 1.0))
+        at_foot = along(foot, direction, cross(direction, level))
         b.joint(f"universal{k}", "world", f"lower{k}", Universal(), at_foot, actuated=False)
         b.joint(f"slide{k}", f"lower{k}", f"upper{k}", Prismatic())
-        at_top = along(top, direction, np.cross(direction, level))
+        at_top = along(top, direction, cross(direction, level))
         b.loop(f"ball{k}", f"upper{k}", "plate", Spherical(), pose((0.0, 0.0, length)), at_top)
     return b
 

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import finite, real_numbers
 from qddot.errors import InputError, shown
 from qddot.mechanism import parameters
+from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 from qddot.simulation.forces import ExternalForce
-from qddot.simulation.system import BAUMGARTE, Law
+from qddot.simulation.system import BAUMGARTE, Law, System
 from qddot.spatial.tape import Tape, record
 
 Array = NDArray[Any]
@@ -38,6 +39,7 @@ class RolloutOptions(TypedDict, total=False):
     t0: float
     constraints: str
     gains: tuple[float, float] | None
+    dtype: DTypeLike
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
@@ -170,3 +172,27 @@ def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ..
             raise InputError(f"gains={shown(gains)}; give two numbers, (k_p, k_d)")
         chosen = (finite(pair[0], "k_p of gains"), finite(pair[1], "k_d of gains"))
     return solver_of(engine).rows, chosen, constraints == "projection"
+
+
+def fitting_start(engine: Engine, system: System, t0: float, q: Array, v: Array) -> None:
+    """Loops must be closed at the start, and prescribed joints where their motion begins."""
+    if system.plan.rows:
+        run, solver = engine.evaluate, solver_of(engine)
+        off = np.max(np.abs(run("constraint_residual", q)), initial=0.0)
+        rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
+        if max(off, rate) > solver.open_limit:
+            raise InputError(
+                f"the loops of robot {engine.model.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
+                f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
+                f"v0 = robot.project_velocity(q0, v0)"
+            )
+        if np.any(solver.needs_more_rows(q)):
+            raise solver.more_rows_error("start from the neutral configuration's way of assembly")
+    for k in system.plan.motion or {}:
+        x, rate, _ = system._motion(k, t0)
+        here = q[..., system._place(k)], v[..., k]
+        if max(float(np.max(np.abs(here[0] - x))), float(np.max(np.abs(here[1] - rate)))) > 1e-9:
+            joint = next(n for n, at in JointIndex(engine.model, "v").items() if at == k)
+            raise InputError(
+                f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
+            )

@@ -67,12 +67,13 @@ def record_simulation(
     rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
 
     def step_chunk(state: dict[str, Array]) -> tuple[State, Mapping[str, Any]]:
-        shapes = [(state[n].shape, state[n].dtype.kind) for n in ("step", "state")]
-        if shapes != [((), "i"), (start.state.shape, "f")] or not 0 <= int(state["step"]) < steps:  # a stranger's file
+        step, last = state["step"], state["state"]
+        fits = step.shape == () and step.dtype.kind == "i" and 0 <= int(step) < steps
+        if not fits or (last.shape, last.dtype) != (start.state.shape, start.state.dtype):  # a stranger's file
             raise RecordingError(f"{directory}: its last state is not one of this run; give another folder")
-        begin = int(state["step"])
+        begin = int(step)
         count = min(chunk, steps - begin)
-        after, q, v = rollout.run(Progress(begin, state["state"]), count, every, with_start=begin == 0)
+        after, q, v = rollout.run(Progress(begin, last), count, every, with_start=begin == 0)
         numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
         return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v)}

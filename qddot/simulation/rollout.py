@@ -18,10 +18,10 @@ from qddot.compiler.targets.host import host
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
 from qddot.dynamics.conditioning import guarded
-from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
+from qddot.dynamics.request import dtype_name
 from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
 from qddot.mechanism import parameters
@@ -69,8 +69,10 @@ class Rollout:
             raise unknown("integrator", integrator, INTEGRATORS, "qddot")
         self.robot, self.engine, self.model, self.integrator = robot, engine, model, integrator
         self.dt, self.t0 = positive(dt, "dt"), finite(options.get("t0", 0.0), "t0")
-        law, self.held = arguments.controls(model, controls, options.get("inputs"))
-        self.free, self.values = arguments.free(model, options.get("free"))
+        self.dtype = dtype_name(options.get("dtype", "float64"))  # of states, controls and parameters; time is float64
+        law, held = arguments.controls(model, controls, options.get("inputs"))
+        self.free, values = arguments.free(model, options.get("free"))
+        self.held, self.values = held.astype(self.dtype, copy=False), [x.astype(self.dtype, copy=False) for x in values]
         motion = arguments.motion(model, options.get("prescribed"))
         keep = arguments.keeping(engine, options.get("constraints", "projection"), options.get("gains"))
         n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
@@ -85,6 +87,9 @@ class Rollout:
         special = "loops and constraints" if self.plan.rows else "prescribed motion" if self.plan.motion else ""
         if implicit and special:
             raise InputError(f"integrator {self.integrator!r} does not do {special}; take 'rk4'")
+        if self.dtype != "float64" and (implicit or not self.engine.compiled):
+            what = f"integrator {self.integrator!r} solves equations" if implicit else "a robot that is not compiled steps"
+            raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
         if self.plan.rows and self.plan.motion:
             raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
@@ -109,6 +114,7 @@ class Rollout:
             "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
             "gains": plan.gains,
             "rows": plan.rows,  # of the constraints that are kept
+            "dtype": self.dtype,
             "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
         }
@@ -135,44 +141,20 @@ class Rollout:
             batch = np.broadcast_shapes(*axes)
         except ValueError:
             raise InputError(f"the batch axes of q0, v0, controls and free do not fit together: {axes}") from None
-        self._fits(q, v)
+        arguments.fitting_start(self.engine, self._system(()), self.t0, q, v)
         past = [np.zeros((*batch, n)) for n in self._past]
         parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
-        return Progress(0, np.concatenate([*parts, *past], axis=-1))
+        return Progress(0, np.concatenate([*parts, *past], axis=-1, dtype=self.dtype))
 
     def fits_in_memory(self, rows: int, start: Progress, way_out: str) -> None:
         """Refuses to begin a run whose states, forces and times would not fit into memory."""
         numbers = prod(start.state.shape[:-1]) * (self.model.nq + 2 * self.model.nv) + 1
-        needed, there = 8 * rows * numbers, arguments.memory()
+        needed, there = np.dtype(self.dtype).itemsize * rows * numbers, arguments.memory()
         if needed > there:
             raise InputError(
                 f"{rows:,} states of {prod(start.state.shape[:-1]):,} samples take {needed / 1e9:,.0f} GB, and there are "
                 f"{there / 1e9:,.0f} GB of memory; {way_out}"
             )
-
-    def _fits(self, q: Array, v: Array) -> None:
-        """Loops must be closed at the start, and prescribed joints where their motion begins."""
-        if self.plan.rows:
-            run, solver = self.engine.evaluate, solver_of(self.engine)
-            off = np.max(np.abs(run("constraint_residual", q)), initial=0.0)
-            rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
-            if max(off, rate) > solver.open_limit:
-                raise InputError(
-                    f"the loops of robot {self.model.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
-                    f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
-                    f"v0 = robot.project_velocity(q0, v0)"
-                )
-            if np.any(solver.needs_more_rows(q)):
-                raise solver.more_rows_error("start from the neutral configuration's way of assembly")
-        system = self._system(())
-        for k in self.plan.motion or {}:
-            x, rate, _ = system._motion(k, self.t0)
-            here = q[..., system._place(k)], v[..., k]
-            if max(float(np.max(np.abs(here[0] - x))), float(np.max(np.abs(here[1] - rate)))) > 1e-9:
-                joint = next(n for n, at in JointIndex(self.model, "v").items() if at == k)
-                raise InputError(
-                    f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
-                )
 
     def run(
         self, progress: Progress, steps: int, record: int = 1, *, with_start: bool = False
@@ -189,8 +171,8 @@ class Rollout:
         rows = (begin + steps) // record - begin // record
         self.fits_in_memory(rows + with_start, progress, "record fewer steps, or run fewer at a time")
         n = self.model.nq + self.model.nv
-        flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]))
-        records = np.empty((len(flat), rows + with_start, n))
+        flat = np.ascontiguousarray(state.reshape(-1, state.shape[-1]), dtype=self.dtype)
+        records = np.empty((len(flat), rows + with_start, n), self.dtype)
         records[:, :with_start] = flat[:, None, :n]
         if len(flat):
             held, values = self._flat(self.held, 2, batch), self._joined(batch)
@@ -215,7 +197,7 @@ class Rollout:
     def _compiled(
         self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
     ) -> Array:
-        loop = self._loop(starting, 1 if len(state) == 1 else host().lanes("float64"))
+        loop = self._loop(starting, 1 if len(state) == 1 else host().lanes(self.dtype))
         times = (self.dt, self.t0)
         return loop(state, held, values, times=times, first=first, steps=steps, every=every, records=records)
 
@@ -228,7 +210,8 @@ class Rollout:
 
     def _joined(self, batch: tuple[int, ...]) -> Array:
         parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else np.empty((prod(batch), 0))
+        nothing = np.empty((prod(batch), 0), self.dtype)
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else nothing
 
     # ---- tracing
 
@@ -243,11 +226,11 @@ class Rollout:
     @property
     def _chosen(self) -> tuple[str, bool, int]:
         """The formulation of the dynamics that makes for the fewest operations, and how many."""
-        needs = {**self.plan.needs, **({"free": self.free} if self.free else {})}
+        needs = {**self.plan.needs, **({"free": self.free} if self.free else {}), "dtype": self.dtype}
         key = ("formulation", self.plan.function, *needs.items())
         if key not in self.engine.kept:
             choice = cheapest(self.model, self.plan.function, "auto", **needs)
-            self.engine.kept[key] = choice.method, choice.sums, len(choice.program.nodes())
+            self.engine.kept[key] = choice.method, choice.sums, len(choice.program.body)
         return self.engine.kept[key]
 
     @property
@@ -260,7 +243,8 @@ class Rollout:
         if self._has_functions:
             return self._own_loop(starting, lanes)
         plan = self.plan
-        key = ("rollout", self.integrator, starting, lanes, self.free, plan.n_held, plan.rows, plan.gains, plan.project)
+        key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.free)
+        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project)
         found = self.engine.kept.get(key)
         if found is None:
             found = self.engine.kept[key] = self._own_loop(starting, lanes)
@@ -279,7 +263,7 @@ class Rollout:
     def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
         if (starting, lanes) not in self._loops:
             n, _, held, *values = self._sizes
-            layout = Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes)
+            layout = Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes, dtype=self.dtype)
             what = f"{self.integrator} of {self.model.name!r}"
             try:
                 step = self._traced_step(starting)
@@ -317,7 +301,7 @@ class Rollout:
         method, sums, _ = self._chosen
         model = self.model
         own = parameters.substitute(model, self._parameters, values)
-        fill = filling(model, lookup(self.plan.function, method)[0], method, self._parameters)
+        fill = filling(model, lookup(self.plan.function, method)[0], method, self._parameters, dtype=self.dtype)
         filled = with_traced_inertias(fill(values), graph)
         return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
 
@@ -368,7 +352,7 @@ class Rollout:
         law, width = self.plan.law, self.held.shape[-1]
         u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
         if law is None and not self.plan.motion:
-            return np.zeros(v.shape)
+            return np.zeros(v.shape, self.dtype)
         if self._is_array and not self.plan.motion:
             return np.broadcast_to(u, v.shape).copy()
         t = (self.t0 + self.dt * steps)[:, None]
@@ -385,7 +369,7 @@ class Rollout:
         u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
         forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
         names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.model.name!r}", graph, forces, names, shapes, (nv,))
+        return kernel_of(f"the joint forces of {self.model.name!r}", graph, forces, names, shapes, (nv,), self.dtype)
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]

@@ -46,6 +46,8 @@ def simulate(
     if is_adaptive and robot.engine.model.is_constrained:  # there are no steps of ours after which to project
         options.setdefault("constraints", "baumgarte")
     rollout = made(robot, controls, dt=dt, **options, **({} if is_adaptive else {"integrator": integrator}))
+    if is_adaptive and rollout.dtype != "float64":
+        raise InputError(f"integrator {integrator!r} is SciPy's, in float64 only; take dtype='float64', or rk4")
     start = rollout.start(q0, v0)
     rollout.fits_in_memory(steps // every + 1, start, _WAY_OUT)
     numbers = np.arange(0, steps + 1, every)

@@ -50,7 +50,8 @@ class Trajectory:
 
     `t` has T times, `q` is (..., T, nq), `v` (..., T, nv), and so are `a` and `tau` where they are known: leading axes are
     those of a batch of simulations. `channels` are further arrays, (..., T) or (..., T, n), by name; `info` says how it was
-    made. `trajectory["tau"]`, `trajectory["energy"]` and `trajectory["elbow.v"]` give any of it by name.
+    made. States are float64, or float32 where they are given so. `trajectory["tau"]`, `trajectory["energy"]` and
+    `trajectory["elbow.v"]` give any of it by name.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Trajectory:
             axis = len(self.batch)
             return (1.0 - w) * np.take(x, k, axis) + w * np.take(x, after, axis)
 
-        q0, q1 = self.q[..., k, :], self.q[..., after, :]
+        q0, q1 = (self.q[..., at, :].astype(float) for at in (k, after))
         model = self.robot.engine.model
         step = configurations.difference(model, q0, q1) * s[:, None]
         q = configurations.normalize(model, configurations.integrate(model, q0, step))
@@ -270,7 +271,8 @@ class Trajectory:
     # ---- checks
 
     def _states(self, name: str, x: ArrayLike, count: int) -> Array:
-        array = np.asarray(x, dtype=float)
+        array = np.asarray(x)
+        array = array if array.dtype == np.float32 else np.asarray(array, dtype=float)
         batch = array.shape[:-2] if name == "q" else self.batch
         if array.shape != (*batch, len(self.t), count):
             wanted = f"({'..., ' if name == 'q' else ''.join(f'{n}, ' for n in batch)}{len(self.t)}, {count})"

@@ -37,6 +37,12 @@ def dot(a: Vec, b: Vec) -> Scalar:
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
+def unit(a: Vec) -> Vec:
+    """Of length one. Plain sums: the library behind `np.linalg.norm` rounds differently from machine to machine."""
+    n = sqrt(dot(a, a))
+    return (a[0] / n, a[1] / n, a[2] / n)
+
+
 def cross(a: Vec, b: Vec) -> Vec:
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
@@ -342,5 +348,4 @@ def random_axis(rng: np.random.Generator) -> Vec:
     """Any direction; a third of the time a coordinate axis, which has code of its own."""
     along = rng.random() < 1 / 3
     axis = np.eye(3)[rng.integers(3)] * rng.choice((-1.0, 1.0)) if along else rng.standard_normal(3)
-    x, y, z = (axis / np.linalg.norm(axis)).tolist()
-    return (x, y, z)
+    return unit(as_vec(axis.tolist()))

@@ -4,10 +4,12 @@ import mpmath
 import numpy as np
 import pytest
 
+import qddot
 from benchmarks import accuracy
 from benchmarks.accuracy import DIGITS, arm, errors, in_scalars, run, single, states
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import QddotError
+from tests.support.real_robots import URDFS, WHY
 
 MODELS = {"puma560": accuracy.robots()["puma560"], "stanford": accuracy.robots()["stanford"], "arm": arm(4, [1.0] * 4)}
 MODELS["quadruped"] = accuracy.robots()["quadruped"]
@@ -81,3 +83,32 @@ def test_the_page_says_how_it_was_made(capsys):
     printed = capsys.readouterr().out
     for method in FUNCTIONS["forward_dynamics"].methods:
         assert f"| {method} | " in printed
+
+
+# ---- kernels of float32
+
+LARGEST = {"inverse_dynamics": 2e-5, "mass_matrix": 2e-6, "inverse_dynamics_derivatives": 1e-5}
+SOLVED = 1e-3  # what the condition of M leaves: iCub's is above 2e7
+
+
+def assert_single(robot, functions):
+    for function in functions:
+        found = accuracy.single_errors(robot, function, 50)
+        assert np.isnan(found).mean() <= 0.02  # refused: a pivot that was nothing but rounding
+        assert 0.0 < np.nanmax(found) < LARGEST.get(function, SOLVED), function
+
+
+@pytest.mark.parametrize("name", accuracy.EMBEDDED)
+def test_single_precision(name):
+    """Some hundred roundings of 6e-8, most of which cancel; docs/accuracy.md has what was found."""
+    assert_single(qddot.load(name), ("inverse_dynamics", "forward_dynamics", "mass_matrix"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not URDFS, reason=WHY)
+def test_single_precision_of_thirty_real_robots():
+    robots = accuracy.real_robots()
+    assert len(robots) == accuracy.REAL_ROBOTS == 30
+    for robot in robots.values():
+        assert_single(robot, [f for f, (_, most) in accuracy.KERNELS.items() if robot.nv <= min(most, 20)])
+        assert_single(robot, ("inverse_dynamics", "forward_dynamics"))

@@ -115,9 +115,9 @@ def test_none_of_them_would_win(name):
     """Which is why `auto` need not trace them."""
     for robot in ("planar3", "scara", "stanford"):
         model = qddot.load(robot).model.without_passive_forces()
-        taken = len(fused(choose.cheapest(model, name, "auto").program).nodes())
+        taken = len(fused(choose.cheapest(model, name, "auto").program).body)
         for method in (m for m in FUNCTIONS[name].methods if m in OTHERS):
-            assert len(fused(choose.cheapest(model, name, method).program).nodes()) >= taken
+            assert len(fused(choose.cheapest(model, name, method).program).body) >= taken
 
 
 @pytest.mark.parametrize("name", ["inverse_dynamics", "bias_force"])
@@ -125,9 +125,9 @@ def test_what_auto_leaves(name):
     """docs/formulations.md: within one instruction or a twentieth of what `auto` takes, on these arms."""
     for robot in ("planar3", "scara", "stanford", "puma560"):
         model = qddot.load(robot).model.without_passive_forces()
-        taken = len(fused(choose.cheapest(model, name, "auto").program).nodes())
+        taken = len(fused(choose.cheapest(model, name, "auto").program).body)
         for method in RECURSIVE:
-            assert len(fused(choose.cheapest(model, name, method).program).nodes()) >= min(taken - 1, 0.95 * taken)
+            assert len(fused(choose.cheapest(model, name, method).program).body) >= min(taken - 1, 0.95 * taken)
 
 
 def test_count_leaves_out_what_is_not_for_a_robot(tmp_path, capsys):

@@ -133,7 +133,7 @@ def test_kernels_and_batches(name):
 def test_the_closed_form_counts_less_than_table_7():
     model = qddot.load("puma560").model
     methods = catalogue.FUNCTIONS["hybrid_dynamics_derivatives"].methods
-    closed, table = (len(trace.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).nodes()) for m in methods)
+    closed, table = (len(trace.traced(model, "hybrid_dynamics_derivatives", m, prescribed=(1, 5)).body) for m in methods)
     assert closed < 0.5 * table
 
 
@@ -198,13 +198,13 @@ def test_known_zeros_vanish_from_the_code():
 
     def count(function, p, **needs):
         return len(
-            trace.traced(robot.model, function, "auto", by=derivative_variable.resolve(robot.model, p), **needs).nodes()
+            trace.traced(robot.model, function, "auto", by=derivative_variable.resolve(robot.model, p), **needs).body
         )
 
     first, last = robot.joint_names[0], robot.joint_names[-1]
     for function in ("inverse_dynamics_derivative", "forward_dynamics_derivative"):
         table = "newton_euler" if "inverse" in function else "articulated_body"
-        whole = len(trace.traced(robot.model, f"{function}s", table).nodes())
+        whole = len(trace.traced(robot.model, f"{function}s", table).body)
         coordinate, velocity = count(function, ("q", last)), count(function, ("v", last))
         assert velocity < coordinate < whole / 3
         assert count(function, ("gravity", (0, 0, 1))) < coordinate

@@ -19,7 +19,8 @@ import qddot
 from qddot.cli import cache as cache_command
 from qddot.cli.main import main
 from qddot.compiler.runtime import cache as cache_module
-from qddot.compiler.runtime import cache_key, stored
+from qddot.compiler.runtime import own_files as cache_key
+from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.cache import Cache
 from qddot.errors import QddotWarning
 
@@ -260,7 +261,7 @@ def in_forks(code: str, folder: Path) -> None:
     head = """
 import os, signal, sys, time
 from pathlib import Path
-from qddot.compiler.runtime import cache_key
+from qddot.compiler.runtime import own_files as cache_key
 folder = Path(sys.argv[1])
 file = folder / "a" / "b" / "cache.key"
 """

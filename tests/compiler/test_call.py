@@ -77,7 +77,42 @@ def test_everything_else_is_left_to_the_ufunc(arm):
     for arguments in others:
         assert call(*arguments) is None
     assert call(q, v, a=a) is None
-    assert call(q, v, a, out=np.empty(6)) is None
+    read_only = np.empty(6)
+    read_only.flags.writeable = False
+    for out in (read_only, np.empty(7), np.empty((1, 6)), np.empty(12)[::2], np.empty(6, np.float32), [0.0] * 6, None):
+        assert call(q, v, a, out=out) is None
+    assert call(q, v, a, into=np.empty(6)) is None
+    assert call(q, v, a, out=np.empty(6), where=True) is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["inverse_dynamics", "mass_matrix"])
+def test_out_of_one_state(arm, name, dtype):
+    kernel = arm.kernel(name, dtype=dtype)
+    x = inputs_of(arm, name, dtype)
+    expected, out = kernel.ufunc(*x), np.full(kernel.output, 7.0, dtype)
+    count = sys.getrefcount(out)
+    for call in (kernel.one_state, kernel):
+        out[...] = 7.0
+        assert call(*x, out=out) is out
+        assert np.array_equal(out, expected)
+    assert sys.getrefcount(out) == count
+    bad = [np.full_like(x[0], np.nan), *x[1:]]
+    out[...] = 7.0
+    assert kernel.one_state(*bad, out=out) is None
+    assert (out == 7.0).all()  # whoever takes over begins from what was there
+    assert kernel(*bad, out=out) is out
+    assert np.isnan(out).any()
+
+
+def test_out_of_one_state_may_be_an_input(arm):
+    kernel, s = arm.kernel("inverse_dynamics"), State(arm)
+    expected = kernel.ufunc(s.q, s.v, s.a)
+    memory = np.zeros(9)
+    q = memory[3:]
+    q[...] = s.q
+    assert np.array_equal(kernel.one_state(q, s.v, s.a, out=memory[:6]), expected)
+    assert np.array_equal(kernel.one_state(s.q, s.v, s.a, out=s.a), expected)
 
 
 def test_read_only_arrays_are_read(arm):

@@ -140,10 +140,10 @@ def test_the_interpreter_computes_what_python_computes(x, y, z):
 def test_fusing_takes_products_into_sums():
     graph, outputs, _ = trace(lambda v: np.array([v[0] * v[1] + v[2], v[0] * v[2] - v[1], v[1] - v[0] * v[0]]), [3])
     program = fused(straight_line(graph, outputs, 3))
-    assert sorted(program.graph.ops[n] for n in program.nodes()) == ["fma", "fms", "fnma"]
+    assert sorted(program.graph.ops[n] for n in program.body) == ["fma", "fms", "fnma"]
     # a product that is needed itself stays, and is not computed twice
     graph, outputs, _ = trace(lambda v: np.array([v[0] * v[1] + v[2], v[0] * v[1]]), [3])
-    assert len(fused(straight_line(graph, outputs, 3)).nodes()) == 2
+    assert len(fused(straight_line(graph, outputs, 3)).body) == 2
 
 
 def test_signs_are_turned_where_the_number_is_computed():
@@ -155,7 +155,7 @@ def test_signs_are_turned_where_the_number_is_computed():
     program = straight_line(graph, outputs, 3)
     turned = fused(program)
     # the signs of y0 and y2 and their products are in the fused operations, in the order in which the y are computed
-    assert [turned.graph.ops[n] for n in turned.nodes()] == ["fnms", "fma", "fnms", "sub", "neg", "mul", "neg"]
+    assert [turned.graph.ops[n] for n in turned.body] == ["fnms", "fma", "fnms", "sub", "neg", "mul", "neg"]
     x = [0.3, -1.7, 2.9]
     assert interpreter.run(turned, x) == pytest.approx(interpreter.run(program, x), rel=1e-15)
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 import qddot
 from qddot import scalars
-from qddot.compiler.codegen.abi import gufunc, output_plan, scratch_memory
-from qddot.compiler.codegen.llvm import function_body
+from qddot.compiler.codegen.abi import gufunc, output_plan
+from qddot.compiler.codegen.abi import operands as scratch_memory
+from qddot.compiler.codegen.llvm import straight_line as function_body
 from qddot.compiler.ir import interpreter, schedule
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
@@ -30,6 +31,7 @@ from qddot.compiler.targets.host import host
 from qddot.dynamics import choose, pipeline
 from qddot.dynamics import trace as tracing
 from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.errors import KernelTooLargeError
 from qddot.joints import Prismatic
 from qddot.robots.generators import random_tree
 from tests.support.kernels import (
@@ -277,30 +279,37 @@ def test_strange_memory(robot, states):
     assert (out[..., 1] == 7.0).all()
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 8])
-@pytest.mark.parametrize("size", range(33, 42))
-def test_long_results_are_written_with_streaming_stores(monkeypatch, size, lanes):
-    """Rows of any length, that begin anywhere in a cache line, with gaps between them, and what is around them.
+@pytest.fixture
+def streaming():
+    """Sets from how many bytes on results are written with streaming stores."""
+    environment = llvm_compile.library_functions()
+    before = environment[output_plan.STREAMING_MIN_BYTES_AT]
 
-    Eight lanes of AVX-512 have streaming stores; results of others that share columns are moved by the same table.
-    """
-    if lanes == 8 and not host().avx512:
-        pytest.skip("streaming stores are written for AVX-512, which this processor does not have")
-    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0)
+    def set_from(least):
+        environment[output_plan.STREAMING_MIN_BYTES_AT] = least
+
+    yield set_from
+    set_from(before)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", n) for n in (1, 2, 4, 8)] + [("float32", n) for n in (4, 8, 16)])
+@pytest.mark.parametrize("size", [*range(33, 42), 70, 131, 260])
+def test_long_results_are_written_with_streaming_stores(streaming, size, dtype, lanes):
+    """Rows of any length, that begin anywhere in a cache line, with gaps between them, and what is around them."""
+    streaming(0)
     where = [k * k % 7 if k < 16 or k > 31 else -1 for k in range(size)]  # some numbers twice, a tile and more of zeros
 
     def numbers(x):
         return np.array([x[0] * (k + 0.5) if k >= 0 else 0.0 * x[0] for k in where], dtype=object)
 
     texts = []
-    stream, _ = compiled(numbers, [1], (size,), lanes, change=lambda text: texts.append(text) or text)
-    assert ("!nontemporal" in texts[0]) == (lanes == 8)
-    monkeypatch.undo()
-    x = (np.random.default_rng(0).standard_normal((100, 1)),)
+    stream, _ = compiled(numbers, [1], (size,), lanes, dtype, change=lambda text: texts.append(text) or text)
+    assert ("!nontemporal" in texts[0]) == (lanes > 1)
+    x = (np.random.default_rng(0).standard_normal((100, 1)).astype(dtype),)
     expected = np.stack([stream(*(a[k] for a in x)) for k in range(100)])  # a state alone is written as usual
     for gap in (0, 1, 5):
-        for first in range(9):
-            memory = np.full(first + 100 * (size + gap) + 3, 7.0)
+        for first in (*range(9), 15):
+            memory = np.full(first + 100 * (size + gap) + 3, 7.0, dtype)
             rows = memory[first : first + 100 * (size + gap)].reshape(100, size + gap)
             out = rows[:, :size].reshape(expected.shape) if gap == 0 else _strided(rows, expected.shape)
             stream(*x, out=out)
@@ -313,12 +322,12 @@ def test_long_results_are_written_with_streaming_stores(monkeypatch, size, lanes
 @pytest.mark.skipif(not host().avx512, reason="other processors write results when all is computed")
 @pytest.mark.parametrize("past", [True, False])
 @pytest.mark.parametrize("size", [40, 48, 72, 104, 152])
-def test_packed_results_are_written_between_the_operations(monkeypatch, size, past):
+def test_packed_results_are_written_between_the_operations(streaming, size, past):
     """Rows that begin anywhere in a cache line, batches of any size, gaps between rows, and what is around them.
 
     Up to twice as many numbers as there are columns in rotation.
     """
-    monkeypatch.setattr(output_plan, "STREAMING_MIN_BYTES", 0 if past else 10**12)
+    streaming(0 if past else 10**12)
 
     def numbers(x):
         on_the_way = [x[0] * (k + 0.5) + x[1] for k in range(size - 5)]
@@ -388,7 +397,7 @@ def _lines(addresses):
 
 
 def _strided(rows, shape):
-    inner = np.empty(shape[1:]).strides
+    inner = np.empty(shape[1:], rows.dtype).strides
     return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *inner))
 
 
@@ -665,14 +674,28 @@ def test_large_kernels_take_scratch_memory_from_the_heap(monkeypatch, tmp_path, 
     close(kernel(q, q, q), expected, OTHER_ORDER)
 
 
-def test_what_is_too_large_to_compile_runs_as_it_is(monkeypatch):
+def test_what_is_too_large_keeps_its_loops(monkeypatch):
     monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 10)
     monkeypatch.setenv("QDDOT_CACHE_DIR", "")
     robot = qddot.Robot(random_tree(4, rng=77, kinds=("revolute",)).model())
     q, v = robot.random_state(0)
-    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10"):
-        tau = robot.inverse_dynamics(q, v, v)
-    assert np.array_equal(tau, qddot.Robot(robot.model, compiled=False).inverse_dynamics(q, v, v))
+    kernel = robot.kernel("forward_dynamics_derivatives")
+    assert kernel.info.form == "rolled"
+    assert "straight-line code stops at 10" in kernel.info.why
+    expected = qddot.Robot(robot.model, compiled=False).forward_dynamics_derivatives(q, v, v)
+    close(kernel(q, v, v), np.stack(expected), OTHER_ORDER)
+    with pytest.raises(KernelTooLargeError, match="stops at 10; Robot"):
+        robot.kernel("forward_dynamics_derivatives", form="unrolled")
+
+
+def test_what_is_too_large_and_has_no_loops_to_keep_runs_as_it_is(monkeypatch):
+    monkeypatch.setattr(pipeline, "MOST_INSTRUCTIONS", 10)
+    monkeypatch.setenv("QDDOT_CACHE_DIR", "")
+    robot = qddot.Robot(random_tree(6, rng=2, kinds=("revolute",), mimic=True).model())
+    q, v = robot.random_state(0)
+    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10, and .* cannot be rolled"):
+        a = robot.forward_dynamics(q, v, v)
+    assert np.array_equal(a, qddot.Robot(robot.model, compiled=False).forward_dynamics(q, v, v))
 
 
 # ---- the order of operations
@@ -683,7 +706,7 @@ def test_limbs_come_one_after_another(name):
     """Of a robot with four legs: fewer values have to come from memory, and each is there before it is used."""
     line = choose.cheapest(qddot.load("quadruped").model, name, "auto").line
     ordered = best_order(line)
-    assert ordered.cost() < line.cost()
+    assert ordered.cost < line.cost
     assert sorted(ordered.body) == sorted(line.body)
     place = {n: k for k, n in enumerate(ordered.body)}
     assert all(place[x] < place[n] for n in ordered.body for x in line.graph.args[n] if x in place)
@@ -692,7 +715,7 @@ def test_limbs_come_one_after_another(name):
 def test_matrices_are_computed_from_the_limbs_inward():
     model = qddot.load("quadruped").model
     line = choose.cheapest(model, "mass_matrix", "auto").line
-    assert best_order(line, (model.nv, model.nv)).cost() < best_order(line).cost()
+    assert best_order(line, (model.nv, model.nv)).cost < best_order(line).cost
 
 
 def columns(*functions_of_xy):
@@ -855,12 +878,13 @@ def test_packed_results_of_any_lanes_and_type(name, options):
     assert (result[:, 1 + packed.layout.places.max() :] == 0.0).all()
 
 
-def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, tmp_path):
+def test_long_packed_results_by_threads_and_from_the_cache(monkeypatch, streaming, tmp_path):
     """Around the length above which results are written with streaming stores, for one thread and for two."""
     monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
     robot = qddot.load("quadruped")
     packed = built(robot.model, "mass_matrix", packed=True)
-    most = output_plan.STREAMING_MIN_BYTES // (8 * packed.layout.size)
+    most = 3_000_000 // (8 * packed.layout.size)
+    streaming(3_000_000)
     q = np.stack([robot.random_state(k)[0] for k in range(50)])[np.arange(2 * most + 11) % 50]
     full = robot.kernel("mass_matrix")(q[:50])
     before = qddot.get_num_threads()

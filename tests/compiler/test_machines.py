@@ -45,7 +45,6 @@ from tests.support.targets import OWN, restricted
 
 BITS = TESTS / "support" / "machine_bits.py"
 QEMU = shutil.which("qemu-x86_64-static")
-ARM = os.environ.get("QDDOT_ARM_ROOT")
 
 
 def run(code, **environment):
@@ -333,18 +332,6 @@ def test_a_processor_without_fma_under_emulation(tmp_path):
 @pytest.mark.parametrize("processor", EMULATED, ids=lambda p: p[0])
 def test_processors_under_emulation(processor, tmp_path):
     emulated(*processor, EVERYTHING, str(tmp_path))
-
-
-@pytest.fixture
-def arm(tmp_path):
-    """A script that is Python on the emulated ARM machine; its processes start it again for processes of their own."""
-    if not ARM:
-        pytest.skip("QDDOT_ARM_ROOT names no emulated ARM machine; the docstring of this file says how to make one")
-    python = tmp_path / "python"
-    start = f"exec qemu-aarch64-static -L {ARM}/root {ARM}/root/usr/bin/python3.11"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={ROOT}:{ARM}/site\n{start} "$@"\n')
-    python.chmod(0o755)
-    return str(python)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import qddot
-from qddot.compiler.runtime import llvm_compile, threads
+from qddot.compiler.runtime import llvm_compile, thread_pool, threads
 from qddot.compiler.runtime.threads import in_parallel
 
 N = 6
@@ -391,6 +391,7 @@ def test_without_any_more_threads(kernels, four_threads, monkeypatch):
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threads, "_pool", Refuses)
+    monkeypatch.setattr(thread_pool, "available", lambda: False)
     x = np.random.default_rng(0).standard_normal((3, ROWS, N))
     result = kernels[0](*x)
     assert np.array_equal(result, on_one_thread(kernels[0], *x))

@@ -10,9 +10,10 @@ from qddot.cli.compare import general_arm
 from qddot.cli.main import main
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.program import REUSE_MAX_OPS, straight_line
-from qddot.dynamics import compare
+from qddot.dynamics import choose, compare
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.errors import InputError
+from tests.support.real_robots import URDFS, load, or_skipped, short
 
 
 def test_every_formulation_is_there_and_auto_is_the_least():
@@ -40,7 +41,7 @@ def test_values_that_come_from_memory_cost_more():
     for steps in (near, far):
         graph, nodes, _ = trace(lambda x, s=steps: last_is_first(x, s), [2])
         program = straight_line(graph, nodes, 2)
-        costs.append(program.cost() - len(program.nodes()))
+        costs.append(program.cost - len(program.body))
     assert costs == [0, 2]
 
 
@@ -63,6 +64,33 @@ def test_kernels_say_why():
     assert info.method in info.why
     assert str(info.instructions) in info.why
     assert "links of" in qddot.chain(100).kernel("gravity_force").info.why
+
+
+LARGE = [
+    p for p in URDFS if p.stem in ("talos_reduced", "tiago_dual", "tiago_pro", "centauro", "b1-z1", "g1_29dof_rev_1_0")
+]
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("source", or_skipped(LARGE), ids=short)
+def test_of_large_robots_only_what_would_lose_is_not_traced(source, floating, monkeypatch):
+    model = load(source, floating_base=floating).model
+    for function in ("inverse_dynamics", "forward_dynamics", "gravity_force"):
+        few = choose.cheapest(model, function, "auto")
+        with monkeypatch.context() as patch:
+            patch.setattr(choose, "_LARGE", 10**9)
+            all_ = choose.cheapest(model, function, "auto")
+        assert (few.method, few.sums, few.line.cost) == (all_.method, all_.sums, all_.line.cost)
+        assert few.why.count("instructions") <= all_.why.count("instructions")
+
+
+def test_the_estimate_of_a_factored_mass_matrix_is_low():
+    """For general chains, where nothing folds: below the real count, and above a third of it."""
+    for n in (12, 20):
+        contest = choose._Contest(qddot.chain(n, rng=0).model, "forward_dynamics", "articulated_body_classical", {})
+        contest.enter("composite_body_factored", False)
+        real = contest.found["composite_body_factored", False].instructions
+        assert 0.3 * real < contest._least_instructions("composite_body_factored") < real
 
 
 def test_articulated_bodies_win_from_ten_joints_on():

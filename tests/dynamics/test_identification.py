@@ -24,7 +24,8 @@ UP, ALONG, ACROSS = (0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0)
 
 def some_body(rng):
     A = rng.standard_normal((3, 3))
-    return rng.uniform(0.5, 2.0), rng.uniform(-0.3, 0.3, 3), 0.1 * (A @ A.T) + 0.1 * np.eye(3)
+    S = 0.1 * (A @ A.T) + 0.1 * np.eye(3)  # second moments of mass
+    return rng.uniform(0.5, 2.0), rng.uniform(-0.3, 0.3, 3), np.trace(S) * np.eye(3) - S
 
 
 def serial(*joints, gravity=(0.0, 0.0, -9.81), turned=False, seed=0):

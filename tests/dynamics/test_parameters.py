@@ -9,7 +9,8 @@ import pytest
 import qddot
 from benchmarks import cases, free
 from qddot.compiler.codegen.abi import gufunc
-from qddot.compiler.codegen.llvm import lazy_inputs, memory_plan
+from qddot.compiler.codegen.llvm import memory_plan
+from qddot.compiler.codegen.llvm import memory_plan as lazy_inputs
 from qddot.compiler.ir import interpreter
 from qddot.compiler.ir.expr import trace
 from qddot.compiler.ir.fuse import fused
@@ -352,7 +353,7 @@ def test_wide_parameters_in_rows(monkeypatch):
     program, shapes = straight_line(graph, nodes, 45), [(3,), (2, 11), (20,)]
     assert lazy_inputs.wide_parameters(program, shapes, 2) == {1: range(3, 25)}
     assert lazy_inputs.wide_parameters(program, shapes, 1) == {}
-    code = [n for n in program.nodes() if graph.ops[n] in ("mul", "add", "select")]
+    code = [n for n in program.body if graph.ops[n] in ("mul", "add", "select")]
     tiles = lazy_inputs.input_tiles(program, {1: range(3, 25)}, [code[:1], code[1:]])
     later = {t.start: tuple(graph.args[n][0] for n in t.later) for t in tiles.values()}
     found = {(t.start, t.function, tuple(sorted(t.nodes)), later[t.start]) for t in tiles.values()}

@@ -131,7 +131,7 @@ def test_a_residue_is_zero_if_it_is_rounding_of_what_it_came_from():
 def test_a_bound_never_grows_by_being_shared():
     """One number of a trace may be 1 by a long way and 1 as it stands in a formula: the latter is exact."""
     graph = Graph()
-    long_way = graph.const(1.0, 1e-3)
+    long_way = graph.rounded(1.0, 1e-3)
     assert graph.make("sub", long_way, graph.const(1.0 - 1e-6)) == graph.const(0.0)
     graph.const(1.0)
     assert graph.make("sub", long_way, graph.const(1.0 - 1e-6)) != graph.const(0.0)

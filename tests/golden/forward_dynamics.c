@@ -23,17 +23,17 @@
 #error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"
 #endif
 
-static void double_pendulum_forward_dynamics_sincos(double angle, double *s, double *c)
+static void double_pendulum_forward_dynamics_sincos(double x, double *s, double *c)
 {
-    const double x = angle;
     if (!(fabs(x) <= 100000.0)) {
         *s = sin(x);
         *c = cos(x);
         return;
     }
-    /* x = n pi/2 + r, |r| <= pi/4; pi/2 comes in three parts, of which n times the first two is exact */
+    /* x = n pi/2 + r, |r| <= pi/4 */
     const double shifted = fma(x, 0.6366197723675814, 6755399441055744.0);
     const double n = shifted - 6755399441055744.0;
+    /* pi/2 comes in three parts; x less n times the first is exact */
     const double r1 = fma(-n, 1.5707963267341256, x);
     const double r2 = fma(-n, 6.077100506303966e-11, r1);
     const double r = fma(-n, 2.0222662487959506e-21, r2);
@@ -57,8 +57,8 @@ static void double_pendulum_forward_dynamics_sincos(double angle, double *s, dou
     const unsigned long turns = (unsigned long)(long)n;
     const double s1 = (turns & 1U) != 0 ? cosine : sine;
     const double c1 = (turns & 1U) != 0 ? sine : cosine;
-    *s = ((turns & 2U) != 0 ? -s1 : s1);
-    *c = (((turns + 1U) & 2U) != 0 ? -c1 : c1);
+    *s = (turns & 2U) != 0 ? -s1 : s1;
+    *c = ((turns + 1U) & 2U) != 0 ? -c1 : c1;
 }
 
 void double_pendulum_forward_dynamics(const double q[2], const double v[2], const double tau[2], double a[2]);

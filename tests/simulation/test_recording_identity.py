@@ -76,6 +76,7 @@ LOOPED = {
     "chunk": (lambda: 6, "chunk was 4 and is 6"),
     "forces": (lambda: (other_pull,), "another forces"),
     "free": (lambda: {"right_crank.mass": 1.0}, "free was .*left_crank.* and is .*right_crank"),
+    "dtype": (lambda: "float32", 'dtype was "float64" and is "float32"'),
     "t0": (lambda: 0.25, r"t0 was 0\.5 and is 0\.25"),
     "constraints": (lambda: "projection", 'constraints was "baumgarte" and is "projection"'),
     "gains": (lambda: (100.0, 20.5), r"gains was \[100\.0, 20\.0\] and is \[100\.0, 20\.5\]"),

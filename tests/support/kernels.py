@@ -35,7 +35,7 @@ def compiled(function, sizes, output, lanes=None, dtype="float64", change=str):
     inputs = [(n,) for n in sizes]
     text = change(gufunc.render(program, inputs, [output], width, dtype, host()))
     code = llvm_compile.Code(llvm_compile.compile_object(text))
-    info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.nodes()), 0, 0.0, False)
+    info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.body), 0, 0.0, False)
     names = [f"x{k}" for k in range(len(sizes))]
     return kernel_from_code(code, names, inputs, output, info, lambda: ""), as_computed(plain)
 
@@ -64,6 +64,16 @@ def hard_angles():
     return np.concatenate(
         [rng.uniform(-1e5, 1e5, 3000), rng.uniform(-4, 4, 3000), near, np.nextafter(near, 0), tiny, -tiny]
     )
+
+
+@functools.cache
+def float_angles():
+    """float32 up to 1e5: of all magnitudes, and next to every multiple of π/2."""
+    rng = np.random.default_rng(0)
+    all_sizes = np.arange(0, int(np.float32(1e5).view(np.uint32)), 1999, dtype=np.uint32).view(np.float32)
+    near = (np.arange(1, 63_661) * (np.pi / 2)).astype(np.float32)
+    angles = np.concatenate([all_sizes, near, np.nextafter(near, np.float32(0)), np.float32(rng.uniform(0, 1e5, 10_000))])
+    return angles * rng.choice(np.float32([-1, 1]), angles.size)
 
 
 @functools.cache

@@ -17,10 +17,17 @@ MARKERS = tuple(line.split()[0] for line in (__doc__ or "").splitlines()[2:] if 
 
 OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "oracles": "oracle", "cli": "process"}
 OF_FILE = {
-    "llvm": ("comparison", "derivatives", "force_derivatives", "hybrid_derivatives", "parameters", "rounding", "singular"),
-    "process": ("c99", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording", "mutants", "benchmarks"),
+    "llvm": (
+        *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
+        *("rounding", "singular"),
+    ),
+    "process": (
+        *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
+        *("mutants", "benchmarks"),
+    ),
 }
-NO_LLVM = ("expr", "cortex_m4", "trajectory", "recording_damage", "recording_identity")  # within folders that do
+# within folders that do
+NO_LLVM = ("expr", "languages", "cortex_m4", "trajectory", "recording_damage", "recording_identity")
 
 # Whole folders and files without what is marked otherwise, and one kernel a function.
 QUICK_FOLDERS = ("spatial", "mechanism", "formats", "robot", "house")

@@ -81,7 +81,7 @@ def test_errors_and_explanations(name):
 
 @pytest.mark.parametrize("name", ATTACKS.values(), ids=ATTACKS)
 def test_c_source(name):
-    code = export.c_source(robot(name).model, "mass_matrix", cc="")
+    code = export.source_of(robot(name).model, "mass_matrix", cc="")
     assert code.source.isascii()
     assert harmless(code.source)
     plain = re.sub(r"/\*.*?\*/", "", code.source, flags=re.DOTALL)

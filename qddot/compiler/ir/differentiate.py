@@ -15,7 +15,7 @@ from qddot.compiler.ir.program import straight_line
 
 def forward(graph: Graph, outputs: list[int], inputs: list[int]) -> list[list[int]]:
     """The nodes of ∂output/∂input: a row for each output, a column for each of the given inputs."""
-    order = straight_line(graph, outputs, 0).nodes()
+    order = straight_line(graph, outputs, 0).body
     columns = []
     for k in inputs:
         slopes: dict[int, Any] = {graph.leaf("input", k): 1.0}
@@ -31,7 +31,7 @@ def forward(graph: Graph, outputs: list[int], inputs: list[int]) -> list[list[in
 
 def reverse(graph: Graph, output: int, n_inputs: int) -> list[int]:
     """The nodes of the gradient of one output with respect to all inputs."""
-    order = straight_line(graph, [output], 0).nodes()
+    order = straight_line(graph, [output], 0).body
     weights: dict[int, Any] = {output: 1.0}
     for node in reversed(order):
         weight = weights.get(node)

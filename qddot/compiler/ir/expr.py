@@ -12,14 +12,15 @@ parameters; and no more is dropped than the same operations would have rounded a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qddot.compiler.ir.ops import COMMUTATIVE, OPS
-from qddot.compiler.ir.rules import SIMPLIFY
+from qddot.compiler.ir.rules import Simplify, simplification
 from qddot.errors import KernelTooLargeError
 from qddot.scalars import Unknown
 
@@ -39,6 +40,44 @@ _ON_COLUMNS: dict[str, Any] = {
 }
 
 
+class _Simplifications(dict[tuple[str, ...], Simplify | None]):
+    """What is done to an operation before it becomes a node, by the operation and those of its arguments."""
+
+    def __missing__(self, key: tuple[str, ...]) -> Simplify | None:
+        op, *kinds = key
+        if all(kind in _NUMBERS for kind in kinds) and (op in _ON_COLUMNS or "column" not in kinds):
+            of_two = op in ("add", "sub", "mul") and "column" not in kinds
+            self[key] = (_folding_of_two if of_two else _folding)(op)
+        elif op == "select" and kinds[0] == "const":
+            self[key] = lambda graph, a0, a1, a2: a1 if graph.args[a0][0] else a2
+        else:
+            self[key] = simplification(op, kinds)
+        return self[key]
+
+
+def _folding(op: str) -> Simplify:
+    return lambda graph, *args: graph.folded(op, args)
+
+
+def _folding_of_two(op: str) -> Simplify:
+    """The same for sums and products of numbers, of which there are many, without lists."""
+    value = OPS[op].value
+
+    def fold(graph: Graph, a: int, b: int) -> int:
+        x, y, x_bound, y_bound = graph.args[a][0], graph.args[b][0], graph.bounds[a], graph.bounds[b]
+        result = value(x, y)
+        comes_in = abs(x) * y_bound + abs(y) * x_bound if op == "mul" else x_bound + y_bound
+        bound = comes_in + 0.5 * UNIT * abs(result)
+        if abs(result) <= bound < math.inf:
+            return graph.const(0.0)
+        return graph.rounded(result, bound) if bound < math.inf else graph.folded(op, (a, b))
+
+    return fold
+
+
+_SIMPLIFY = _Simplifications()
+
+
 class Graph:
     """Nodes by number, arguments before users; at most `max_nodes`."""
 
@@ -50,36 +89,43 @@ class Graph:
             tuple[int, str, int]
         ] = []  # nodes made before the mark and after the last belong to (symbol, link)
         self.columns: list[NDArray[Any]] = []
-        self._index: dict[tuple[Any, ...], int] = {}
+        self._index: dict[str, dict[Any, int]] = defaultdict(dict)  # nodes by operation and arguments
+        self._given: dict[float, int] = {}  # numbers that came in, not computed ones
         self._constants: dict[float, int] = {}
         self._near: dict[tuple[int, int], list[int]] = {}  # numbers by exponent and leading digits
-        self._bounds: dict[int, Any] = {}  # of the rounding errors of numbers and columns
+        self.bounds: dict[int, Any] = {}  # of the rounding errors of numbers and columns
 
     def __len__(self) -> int:
         return len(self.ops)
 
-    def const(self, value: float, bound: float | None = None) -> int:
+    def const(self, value: Any) -> int:
         """The node of a number, or of one that the bounds on their rounding do not tell from it."""
-        value = float(value) + 0.0  # and no negative zero
-        bound = UNIT * abs(value) if bound is None else bound
+        found = self._given.get(value)
+        if found is None:
+            plain = float(value) + 0.0  # and no negative zero
+            found = self._given[value] = self.rounded(plain, UNIT * abs(plain))
+        return found
+
+    def rounded(self, value: float, bound: float) -> int:
+        """The same for a number with a bound on its rounding error."""
         found = self._constants.get(value)
         if found is None:
             found = self._constants[value] = self._same(value, bound)
-        if bound < self._bounds[found]:  # rather too little is taken for rounding than too much
-            self._bounds[found] = bound
+        if bound < self.bounds[found]:  # rather too little is taken for rounding than too much
+            self.bounds[found] = bound
         return found
 
     def _same(self, value: float, bound: float) -> int:
         if not math.isfinite(value) or value == 0.0:
-            node = self._node("const", (value,), ("const", value))
-            self._bounds.setdefault(node, 0.0)
+            node = self._node("const", (value,), (value,))
+            self.bounds.setdefault(node, 0.0)
             return node
         for near in (value, value * (1.0 - _SEARCH_RADIUS), value * (1.0 + _SEARCH_RADIUS)):
             for node in self._near.get(_leading(near), ()):
-                if abs(self.args[node][0] - value) <= self._bounds[node] + bound:
+                if abs(self.args[node][0] - value) <= self.bounds[node] + bound:
                     return node
-        node = self._node("const", (value,), ("const", value))
-        self._bounds[node] = bound
+        node = self._node("const", (value,), (value,))
+        self.bounds[node] = bound
         self._near.setdefault(_leading(value), []).append(node)
         return node
 
@@ -87,55 +133,66 @@ class Graph:
         """The node of a number that differs from row to row of a loop program; a plain number where it does not."""
         bounds = UNIT * np.abs(values) if bounds is None else bounds
         if np.all(np.abs(values - values[0]) <= bounds + bounds[0]):
-            return self.const(float(values[0]), float(np.min(bounds)))
-        key = ("column", values.tobytes())
-        if key not in self._index:
+            return self.rounded(float(values[0]) + 0.0, float(np.min(bounds)))
+        key = values.tobytes()
+        if key not in self._index["column"]:
             self.columns.append(values)
         node = self._node("column", (len(self.columns) - 1,), key)
-        self._bounds[node] = np.minimum(bounds, self._bounds.get(node, bounds))
+        self.bounds[node] = np.minimum(bounds, self.bounds.get(node, bounds))
         return node
 
-    def _node(self, op: str, args: tuple[Any, ...], key: tuple[Any, ...]) -> int:
-        found = self._index.get(key)
+    def _node(self, op: str, args: tuple[Any, ...], key: Any) -> int:
+        nodes = self._index[op]
+        found = nodes.get(key)
         if found is None:
             if len(self.ops) >= self.max_nodes:
                 raise KernelTooLargeError(f"the trace has more than {self.max_nodes:,} operations")
-            found = self._index[key] = len(self.ops)
+            found = nodes[key] = len(self.ops)
             self.ops.append(op)
             self.args.append(args)
         return found
 
     def make(self, op: str, *args: int) -> int:
         """The node of an operation, simplified."""
-        ops = self.ops
-        known = ops[args[-1]] in _NUMBERS and all(ops[a] in _NUMBERS for a in args)
-        if known and (op in _ON_COLUMNS or all(ops[a] == "const" for a in args)):
-            return self._folded(op, args)
-        if op in COMMUTATIVE:
-            a, b = args
-            if ops[a] == "const" or (a > b and ops[b] != "const"):
-                args = (b, a)
-        simplify = SIMPLIFY.get(op)
-        if simplify is not None:
-            simpler = simplify(self, *args)
-            if simpler is not None:
-                return int(simpler)
-        if op == "select" and ops[args[0]] == "const":
-            return args[1] if self.args[args[0]][0] else args[2]
-        return self._node(op, args, (op, *args))
+        if len(args) == 2:
+            return self.binary(op, *args)
+        simplify = _SIMPLIFY[op, *(self.ops[a] for a in args)]
+        simpler = None if simplify is None else simplify(self, *args)
+        return self._node(op, args, args) if simpler is None else int(simpler)
 
-    def _folded(self, op: str, args: tuple[int, ...]) -> int:
+    def unary(self, op: str, a: int) -> int:
+        """The same for an operation of one argument."""
+        simplify = _SIMPLIFY[op, self.ops[a]]
+        simpler = None if simplify is None else simplify(self, a)
+        return self._node(op, (a,), (a,)) if simpler is None else int(simpler)
+
+    def binary(self, op: str, a: int, b: int) -> int:
+        """The same for an operation of two arguments; nearly all are."""
+        kind, other = self.ops[a], self.ops[b]
+        if op in COMMUTATIVE and other != "const" and (kind == "const" or a > b):
+            a, b, kind, other = b, a, other, kind
+        simplify = _SIMPLIFY[op, kind, other]
+        if simplify is not None:
+            simpler = simplify(self, a, b)
+            if simpler is not None:
+                return simpler
+        args = a, b
+        found = self._index[op].get(args)
+        return self._node(op, args, args) if found is None else found
+
+    def folded(self, op: str, args: tuple[int, ...]) -> int:
+        """The number or column that an operation gives on numbers and columns."""
         in_columns = any(self.ops[a] == "column" for a in args)
         values = [self.columns[self.args[a][0]] if self.ops[a] == "column" else self.args[a][0] for a in args]
         result = _ON_COLUMNS[op](*values) if in_columns else float(OPS[op].value(*values))
-        bound = _bound(op, values, [self._bounds[a] for a in args], result)
+        bound = _bound(op, values, [self.bounds[a] for a in args], result)
         if in_columns:
             return self.column(np.where(np.abs(result) <= bound, 0.0, result), bound)
-        return self.const(0.0 if abs(result) <= bound else result, bound if math.isfinite(bound) else 0.0)
+        return self.rounded(0.0 if abs(result) <= bound else result + 0.0, bound if math.isfinite(bound) else 0.0)
 
     def leaf(self, op: str, *args: Any) -> int:
         """An input, or a node that is not to be simplified."""
-        return self._node(op, args, (op, *args))
+        return self._node(op, args, args)
 
     def effect(self, op: str, *args: Any) -> int:
         """A node that is its own even if its arguments are another's: memory may hold another value each time."""
@@ -197,6 +254,24 @@ def _bound(op: str, values: Sequence[Any], bounds: Sequence[Any], result: Any) -
     return comes_in + 0.5 * UNIT * abs(result)
 
 
+def _operator(op: str, swap: bool = False) -> Callable[[Any, Any], Any]:
+    """A method of Expr for an operation of two arguments."""
+
+    def method(self: Expr, x: Any) -> Any:
+        graph = self.graph
+        if isinstance(x, Expr) and x.graph is graph:
+            node = x.node
+        elif isinstance(x, _NUMBER_TYPES):
+            node = graph.const(x)
+        elif isinstance(x, Expr):
+            node = graph.node_of(x)
+        else:
+            return NotImplemented
+        return Expr(graph, graph.binary(op, node, self.node) if swap else graph.binary(op, self.node, node))
+
+    return method
+
+
 class Expr(Unknown):
     """A scalar that is not known yet."""
 
@@ -205,38 +280,19 @@ class Expr(Unknown):
     def __init__(self, graph: Graph, node: int) -> None:
         self.graph, self.node = graph, node
 
-    def _with(self, op: str, *others: Any, swap: bool = False) -> Any:
-        graph, nodes = self.graph, [] if swap else [self.node]
+    def _with(self, op: str, *others: Any) -> Any:
+        graph, nodes = self.graph, [self.node]
         for x in others:
-            if isinstance(x, _SCALARS):
-                nodes.append(graph.node_of(x))
-            else:
+            if not isinstance(x, _SCALARS):
                 return NotImplemented
-        if swap:
-            nodes.append(self.node)
+            nodes.append(graph.node_of(x))
         return Expr(graph, graph.make(op, *nodes))
 
-    def __add__(self, x: Any) -> Any:
-        return self._with("add", x)
-
-    __radd__ = __add__
-
-    def __sub__(self, x: Any) -> Any:
-        return self._with("sub", x)
-
-    def __rsub__(self, x: Any) -> Any:
-        return self._with("sub", x, swap=True)
-
-    def __mul__(self, x: Any) -> Any:
-        return self._with("mul", x)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, x: Any) -> Any:
-        return self._with("div", x)
-
-    def __rtruediv__(self, x: Any) -> Any:
-        return self._with("div", x, swap=True)
+    __add__ = __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", swap=True)
+    __mul__ = __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", swap=True)
+    __lt__, __gt__ = _operator("less"), _operator("less", swap=True)
 
     def __pow__(self, n: int) -> Any:
         if not isinstance(n, int) or n < 0:
@@ -247,13 +303,7 @@ class Expr(Unknown):
         return out
 
     def __neg__(self) -> Any:
-        return self._with("neg")
-
-    def __lt__(self, x: Any) -> Any:
-        return self._with("less", x)
-
-    def __gt__(self, x: Any) -> Any:
-        return self._with("less", x, swap=True)
+        return Expr(self.graph, self.graph.unary("neg", self.node))
 
     def sin(self) -> Any:
         return self._with("sin")
@@ -289,7 +339,8 @@ class Expr(Unknown):
         return f"<Expr {self.node}: {self.graph.ops[self.node]}>"
 
 
-_SCALARS = (Expr, float, int, np.floating, np.integer)
+_NUMBER_TYPES = (float, int, np.floating, np.integer)
+_SCALARS = (Expr, *_NUMBER_TYPES)
 
 
 def trace(function: Any, sizes: Sequence[int], max_nodes: int = MAX_NODES) -> tuple[Graph, list[int], tuple[int, ...]]:

@@ -7,49 +7,47 @@ difference is computed, which shortens the live range.
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 from qddot.compiler.ir.expr import Graph
 from qddot.compiler.ir.ops import LEAVES
 from qddot.compiler.ir.program import Program, straight_line
 
+_SUMS = frozenset({"add", "sub"})
+
 
 def fused(program: Program) -> Program:
     """The same straight-line program with products fused into sums."""
-    old, nodes = program.graph, program.nodes()
-    chosen = _choices(program)
+    old, ops, all_args = program.graph, program.graph.ops, program.graph.args
+    chosen, turned = _choices(program), _turned(program)
     inside = set(chosen.values())
-    turned = _turned(program)
-    new, place = Graph(), {}
+    new, place = Graph(), dict[int, int]()
 
     def moved(node: int) -> int:
-        if old.ops[node] in LEAVES and node not in place:
-            place[node] = new.leaf(old.ops[node], *old.args[node])
+        if node not in place and ops[node] in LEAVES:
+            place[node] = new.leaf(ops[node], *all_args[node])
         return place[node]
-
-    def put(op: str, *args: int) -> int:
-        return new.leaf(op, *args)
 
     marks = iter(old.marks)
     mark = next(marks, None)
-    for node in nodes:
+    for node in program.body:
         while mark is not None and node >= mark[0]:
             new.marks.append((len(new), *mark[1:]))
             mark = next(marks, None)
-        op, args = old.ops[node], old.args[node]
+        op, args = ops[node], all_args[node]
         if node in inside:
             continue
-        product = chosen.get(node)
-        if product is not None:
-            a, b = (moved(x) for x in old.args[product])
+        if node in chosen:
+            product = chosen[node]
+            a, b = map(moved, all_args[product])
             rest = moved(args[1] if args[0] == product else args[0])
             kind = "fma" if op == "add" else ("fms" if args[0] == product else "fnma")
-            place[node] = put(kind, a, b, rest)
+            here = new.leaf(kind, a, b, rest)
         elif op == "neg" and args[0] in turned:
-            place[node] = place[args[0]]
+            here = place[args[0]]
         else:
-            place[node] = put(op, *(moved(x) for x in args))
-        if node in turned:
-            place[node] = _negated(new, place[node])
+            here = new.leaf(op, *map(moved, args))
+        place[node] = _negated(new, here) if node in turned else here
     if mark is not None:
         new.marks.append((len(new), *mark[1:]))
     outputs = [moved(x) for x in program.outputs]
@@ -67,24 +65,24 @@ def _negated(graph: Graph, node: int) -> int:
 
 def _turned(program: Program) -> set[int]:
     """What is used by a sign alone."""
-    graph, nodes = program.graph, program.nodes()
-    uses = Counter(x for node in nodes for x in graph.args[node]) + Counter(program.outputs)
-    signed = {graph.args[node][0] for node in nodes if graph.ops[node] == "neg"}
-    return {x for x in signed if uses[x] == 1 and graph.ops[x] not in LEAVES}
+    ops, args, nodes = program.graph.ops, program.graph.args, program.body
+    signed = {args[node][0] for node in nodes if ops[node] == "neg"}
+    uses = Counter(chain(chain.from_iterable(map(args.__getitem__, nodes)), program.outputs))
+    return {x for x in signed if uses[x] == 1 and ops[x] not in LEAVES}
 
 
 def _choices(program: Program) -> dict[int, int]:
     """For each sum the product that it takes in. A product goes only if every one of its uses takes it in."""
-    graph, outputs = program.graph, set(program.outputs)
+    ops, args, outputs = program.graph.ops, program.graph.args, set(program.outputs)
     users: dict[int, list[int]] = {}
-    for node in program.nodes():
-        for x in graph.args[node]:
-            if graph.ops[x] == "mul":
+    for node in program.body:
+        for x in args[node]:
+            if ops[x] == "mul":
                 users.setdefault(x, []).append(node)
     chosen: dict[int, int] = {}
     for product, sums in sorted(users.items(), key=lambda item: len(item[1])):
         if product in outputs or len(set(sums)) < len(sums):
             continue
-        if all(graph.ops[s] in ("add", "sub") and s not in chosen for s in sums):
+        if all(ops[s] in _SUMS and s not in chosen for s in sums):
             chosen.update(dict.fromkeys(sums, product))
     return chosen

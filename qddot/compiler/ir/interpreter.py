@@ -22,6 +22,6 @@ def run(program: Program, inputs: Sequence[float]) -> list[float]:
             return float(inputs[args[0]])
         return values[node]
 
-    for node in program.nodes():
+    for node in program.body:
         values[node] = OPS[graph.ops[node]].value(*(value(x) for x in graph.args[node]))
     return [float(value(node)) for node in program.outputs]

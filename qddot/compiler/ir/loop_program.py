@@ -147,7 +147,7 @@ class Rolled:
 
     def instructions(self) -> int:
         """How many nodes are computed, over all rows."""
-        return sum(times * len(segment.program.nodes()) for segment, times in self.executed())
+        return sum(times * len(segment.program.body) for segment, times in self.executed())
 
     def memory(self) -> list[int]:
         """How many numbers each arena has."""

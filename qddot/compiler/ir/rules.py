@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 
 class Rule(NamedTuple):
@@ -87,28 +88,41 @@ def operation(node: ast.expr) -> tuple[str, list[ast.expr]]:
 
 
 class _Writer:
-    """Turns one rule into the Python lines that apply it: `return` of the replacement's node if the pattern fits."""
+    """Turns one rule into the Python lines that apply it: `return` of the replacement's node if the pattern fits.
 
-    def __init__(self, rule: Rule) -> None:
+    `kinds` are the operations of the arguments a0, a1, …: what they say about a match is settled here.
+    """
+
+    def __init__(self, rule: Rule, kinds: Sequence[str]) -> None:
         self.rule = rule
+        self.kinds = {f"a{k}": kind for k, kind in enumerate(kinds)}
         self.tests: list[str] = []
         self.bound: dict[str, str] = {}
+        self.fits = True
+
+    def has_kind(self, place: str, op: str) -> None:
+        """The node at `place` has to be this operation."""
+        if place not in self.kinds:
+            self.tests.append(f"ops[{place}] == {op!r}")
+        elif self.kinds[place] != op:
+            self.fits = False
 
     def match(self, node: ast.expr, place: str, op_known: bool = False) -> None:
         """Collects the tests that the node at `place` (an id) has to pass."""
         number = _literal(node)
         if number is not None:
-            self.tests.append(f"ops[{place}] == 'const' and args[{place}][0] == {number!r}")
+            self.has_kind(place, "const")
+            self.tests.append(f"args[{place}][0] == {number!r}")
         elif isinstance(node, ast.Name):
             if node.id in self.bound:
                 self.tests.append(f"{place} == {self.bound[node.id]}")
             self.bound.setdefault(node.id, place)
             if node.id in _NUMBERS:
-                self.tests.append(f"ops[{place}] == 'const'")
+                self.has_kind(place, "const")
         else:
             op, arguments = operation(node)
             if not op_known:
-                self.tests.append(f"ops[{place}] == {op!r}")
+                self.has_kind(place, op)
             for k, argument in enumerate(arguments):
                 self.match(argument, f"args[{place}][{k}]" if not op_known else f"a{k}")
 
@@ -122,7 +136,8 @@ class _Writer:
         if isinstance(node, ast.Set):  # over numbers only, so it folds
             return self.build(node.elts[0])
         op, arguments = operation(node)
-        return f"graph.make({op!r}, {', '.join(self.build(a) for a in arguments)})"
+        make = "unary" if len(arguments) == 1 else "binary"
+        return f"graph.{make}({op!r}, {', '.join(self.build(a) for a in arguments)})"
 
     def value(self, node: ast.expr) -> str:
         """A condition on the values of `c` and `d`, or on the age of nodes."""
@@ -130,19 +145,26 @@ class _Writer:
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         if "later" in names:
             x, y = (self.bound[n] for n in ("x", "y"))
-            return f"{x} > {y} and ops[{x}] != 'const' and ops[{y}] != 'const'"
+            self.fits = self.fits and "const" not in (self.kinds[x], self.kinds[y])
+            return f"{x} > {y}"
         for name in names:
             text = _replace_name(text, name, f"args[{self.bound[name]}][0]")
         return text
 
     def lines(self) -> list[str]:
-        pattern = ast.parse(self.rule.pattern, mode="eval").body
-        self.match(pattern, "", op_known=True)
-        tests = list(self.tests)
-        if self.rule.condition:
-            tests.append(self.value(ast.parse(self.rule.condition, mode="eval").body))
-        made = self.build(ast.parse(self.rule.replacement, mode="eval").body)
-        return [f"    if {' and '.join(tests) or 'True'}:  # {self.rule.pattern}", f"        return {made}"]
+        """Empty if the pattern does not fit such arguments."""
+        self.match(_parsed(self.rule.pattern), "", op_known=True)
+        if self.fits and self.rule.condition:
+            self.tests.append(self.value(_parsed(self.rule.condition)))
+        if not self.fits:
+            return []
+        made = self.build(_parsed(self.rule.replacement))
+        return [f"    if {' and '.join(self.tests) or 'True'}:  # {self.rule.pattern}", f"        return {made}"]
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _literal(node: ast.expr) -> float | None:
@@ -159,7 +181,7 @@ def _replace_name(text: str, name: str, by: str) -> str:
 
 def _swapped(rule: Rule) -> list[Rule]:
     """A sum or product of two patterns matches in either order."""
-    node = ast.parse(rule.pattern, mode="eval").body
+    node = _parsed(rule.pattern)
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult)):
         return [rule]
     if _literal(node.right) is not None or (isinstance(node.right, ast.Name) and node.right.id in _NUMBERS):
@@ -169,23 +191,20 @@ def _swapped(rule: Rule) -> list[Rule]:
     return [rule, rule._replace(pattern=f"({right}) {sign} ({left})")]
 
 
-def compiled() -> dict[str, Simplify]:
-    """For each operation the function `simplify(graph, a0, a1, …)`: the node a rule gives, or None."""
-    groups: dict[str, list[Rule]] = {}
-    for rule in RULES:
-        op, _ = operation(ast.parse(rule.pattern, mode="eval").body)
-        groups.setdefault(op, []).extend(_swapped(rule))
-    out: dict[str, Simplify] = {}
-    for op, group in groups.items():
-        count = len(operation(ast.parse(group[0].pattern, mode="eval").body)[1])
-        source = [f"def simplify(graph, {', '.join(f'a{k}' for k in range(count))}):"]
-        source += ["    ops, args = graph.ops, graph.args"]
-        for rule in group:
-            source += _Writer(rule).lines()
-        namespace: dict[str, Any] = {}
-        exec("\n".join([*source, "    return None"]), namespace)
-        out[op] = namespace["simplify"]
-    return out
+@cache
+def _rules_of(op: str) -> tuple[Rule, ...]:
+    """The rows of an operation, in order."""
+    return tuple(swapped for rule in RULES if operation(_parsed(rule.pattern))[0] == op for swapped in _swapped(rule))
 
 
-SIMPLIFY = compiled()
+def simplification(op: str, kinds: Sequence[str]) -> Simplify | None:
+    """The function `simplify(graph, a0, a1, …)` for an operation on arguments that are such operations: the node that the
+    first fitting rule gives, or None. None instead of a function where no rule can fit.
+    """
+    lines = [line for rule in _rules_of(op) for line in _Writer(rule, kinds).lines()]
+    if not lines:
+        return None
+    head = f"def simplify(graph, {', '.join(f'a{k}' for k in range(len(kinds)))}):"
+    namespace: dict[str, Any] = {}
+    exec("\n".join([head, "    ops, args = graph.ops, graph.args", *lines, "    return None"]), namespace)
+    return cast(Simplify, namespace["simplify"])

@@ -11,7 +11,7 @@ operand is loaded once for two operations. A processor with two FMA ports has ab
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -32,8 +32,8 @@ def best_order(program: Program, shape: tuple[int, ...] = ()) -> Program:
     orders = [outputs, sorted(outputs)]
     if len(shape) > 1 and shape[-1] == shape[-2]:
         orders.append(list(dict.fromkeys(_inward(program.outputs, shape[-1]))))
-    best = min((_on_demand(program, order) for order in orders), key=Program.cost)
-    return best if best.cost() < REORDER_MAX_COST_RATIO * program.cost() else program
+    best = min(_on_demand(program, orders), key=lambda p: p.cost)
+    return best if best.cost < REORDER_MAX_COST_RATIO * program.cost else program
 
 
 def _inward(outputs: list[int], n: int) -> list[int]:
@@ -46,27 +46,28 @@ def _inward(outputs: list[int], n: int) -> list[int]:
     return [outputs[k] for k in sorted(range(len(outputs)), key=place)]
 
 
-def _on_demand(program: Program, outputs: Iterable[int]) -> Program:
-    """Each section when the first of the outputs needs it."""
+def _on_demand(program: Program, orders: Iterable[Iterable[int]]) -> Iterator[Program]:
+    """For each order of the outputs the program with each section where the first of them needs it."""
     args, sections = program.graph.args, [nodes for _, _, nodes in program.sections()]
     home = {n: k for k, nodes in enumerate(sections) for n in nodes}
     needs = [sorted({home[x] for n in s for x in args[n] if x in home} - {k}) for k, s in enumerate(sections)]
-    seen: set[int] = set()
-    body: list[int] = []
-    for output in outputs:
-        waiting = [home[output]] if output in home else []
-        while waiting:
-            k = waiting[-1]
-            if k in seen:
-                waiting.pop()
-                continue
-            missing = [j for j in needs[k] if j not in seen]
-            if missing:
-                waiting.append(missing[0])
-            else:
-                seen.add(waiting.pop())
-                body += sections[k]
-    return replace(program, body=body)
+    for outputs in orders:
+        seen: set[int] = set()
+        body: list[int] = []
+        for output in outputs:
+            waiting = [home[output]] if output in home else []
+            while waiting:
+                k = waiting[-1]
+                if k in seen:
+                    waiting.pop()
+                    continue
+                missing = [j for j in needs[k] if j not in seen]
+                if missing:
+                    waiting.append(missing[0])
+                else:
+                    seen.add(waiting.pop())
+                    body += sections[k]
+        yield replace(program, body=body)
 
 
 def side_by_side(program: Program) -> Program:

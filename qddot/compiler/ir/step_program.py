@@ -31,8 +31,8 @@ class Step(NamedTuple):
 
     def instructions(self) -> int:
         """Operations of a step."""
-        inside = sum(len(self.functions[c.function].nodes()) + len(c.arguments.nodes()) for c in self.calls)
-        return len(self.last.nodes()) + inside
+        inside = sum(len(self.functions[c.function].body) + len(c.arguments.body) for c in self.calls)
+        return len(self.last.body) + inside
 
     def programs(self) -> list[Program]:
         """All of them."""
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How many numbers a sample has of each kind, how many samples lie in lanes, scratch bytes."""
+    """How many numbers a sample has of each kind, how many samples lie in lanes, scratch bytes, the type of the numbers."""
 
     n_state: int
     n_held: int
@@ -48,6 +48,7 @@ class Layout(NamedTuple):
     n_recorded: int
     lanes: int
     scratch: int = 0
+    dtype: str = "float64"
 
     @property
     def n_inputs(self) -> int:

@@ -23,9 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from qddot.compiler.runtime import cache_key
-from qddot.compiler.runtime.cache_key import KeyUnusableError
-from qddot.compiler.runtime.own_files import CREATE, UnfitError, distrust, make_folder, opened, remove
+from qddot.compiler.runtime import own_files as cache_key
+from qddot.compiler.runtime.own_files import CREATE, KeyUnusableError, UnfitError, distrust, make_folder, opened, remove
 from qddot.errors import InputError, QddotWarning, message
 
 DEFAULT_LIMIT = 512 * 2**20

@@ -16,12 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from qddot.compiler.runtime.array_layout import AXES, BYTES, DATA, DESCR, DIMENSIONS, FLAGS, USABLE
+from qddot.compiler.runtime.array_layout import (
+    AXES,
+    BYTES,
+    DATA,
+    DESCR,
+    DIMENSIONS,
+    FLAGS,
+    TUPLE_ITEMS,
+    TUPLE_LENGTH,
+    USABLE,
+)
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
 from qddot.errors import InputError
 
 _NEW = 93  # PyArray_New in NumPy's table of C functions
 _FASTCALL = 0x80 | 0x2  # METH_FASTCALL, METH_KEYWORDS
+_OUT = sys.intern("out")  # the object that calls with this keyword have in their names
 
 
 class _MethodDef(ctypes.Structure):
@@ -63,7 +74,7 @@ def _is_wanted() -> bool:
 @functools.cache
 def _environment(dtype: str) -> bytes | None:
     """What `@call` is given: the array type, the number type, PyArray_New, None, Py_IncRef, Py_DecRef, the library,
-    PyObject_Vectorcall; the function that gets the other calls comes after it.
+    PyObject_Vectorcall, the word "out"; the function that gets the other calls comes after it.
     """
     if not _as_expected():
         return None
@@ -77,7 +88,8 @@ def _environment(dtype: str) -> bytes | None:
         for f in ("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall")
     )
     library = ctypes.addressof(library_functions())
-    return struct.pack("8Q", id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None), take, drop, library, hand)
+    own = id(np.ndarray), id(np.dtype(dtype)), table[_NEW], id(None)
+    return struct.pack("9Q", *own, take, drop, library, hand, id(_OUT))
 
 
 def _as_expected() -> bool:
@@ -92,7 +104,9 @@ def _as_expected() -> bool:
 
     word, half = ctypes.c_size_t, ctypes.c_int
     return (
-        ctypes.string_at(id(text := _Self(b"qddot")) + BYTES, len(text)) == text
+        ctypes.c_size_t.from_address(id(names := (_OUT,)) + TUPLE_LENGTH).value == 1
+        and ctypes.c_size_t.from_address(id(names) + TUPLE_ITEMS).value == id(_OUT)
+        and ctypes.string_at(id(text := _Self(b"qddot")) + BYTES, len(text)) == text
         and read(word, 8) == id(np.ndarray)
         and read(word, DATA) == probe.ctypes.data
         and read(half, AXES) == 2

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.compiler.ir.packed_output import Layout
+from qddot.compiler.runtime import result_pool, thread_pool
 from qddot.compiler.runtime.fastcall import one_state
 from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
 from qddot.compiler.runtime.threads import get_num_threads, in_parallel, split
 from qddot.errors import InputError
 
-_MIN_OPS_PER_THREAD = 1_000_000  # some 50 µs, ten times the cost of handing work to a thread
+_MIN_OPS_PER_THREAD = 1_000_000  # some 50 µs, several times the cost of handing work to a thread
 _TYPES = {"float64": 12, "float32": 11}  # NPY_DOUBLE, NPY_FLOAT
 _OBJECT = 88  # offset of PyUFuncObject.obj, which a ufunc owns
 _FROM_SIGNATURE = 31  # PyUFunc_FromFuncAndDataAndSignature in NumPy's table of C functions
@@ -53,7 +54,7 @@ def _entry(code: Code, names: Sequence[str], inputs: Sequence[Shape], output: Sh
     label = f"qddot.{info.function}"
     ufunc, keep = _ufunc(code, inputs, output, info.dtype, label)
     batches = Batches(ufunc, info, names, inputs, output)
-    batches.keep = keep
+    batches.keep, batches.address = keep, code.address or 0
     call = one_state(code, label, info.dtype, batches) or batches
     return Entry(call, batches, one_state(code, label, info.dtype), ufunc)
 
@@ -62,16 +63,20 @@ class Batches:
     """A ufunc with what batches need around it: threads, and errors in terms of the kernel's arguments."""
 
     keep: Any = None  # what the ufunc points into, where it cannot keep it alive itself
+    address: int = 0  # of the loop
 
     def __init__(self, ufunc: Any, info: Info, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> None:
         self.ufunc, self.info = ufunc, info
         self.names, self.inputs, self.output = names, inputs, output
         self.operations = max(1, info.instructions)
-        self.one_thread = _MIN_OPS_PER_THREAD // self.operations  # most numbers of the first input for one thread
+        # most numbers of the first input for one thread
+        self.one_thread = 2 * _MIN_OPS_PER_THREAD // self.operations * prod(inputs[0])
         self.dtype = np.dtype(info.dtype)
         self._single = info.dtype == "float32"
         self._count, self._axes = len(inputs), len(output) - len(inputs[0])
         self._sizes = prod(inputs[0]), prod(output)
+        row = self.dtype.itemsize * max(1, prod(output))
+        self._pooled = -(-result_pool.MIN_BYTES // row) * max(1, prod(inputs[0]))  # numbers of the first input
 
     def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
@@ -83,8 +88,11 @@ class Batches:
             first = args[0]
             if out is not None and not self._is_usual(out, first):
                 out = self._checked(out, args)
+            if out is None and type(first) is np.ndarray and first.size >= self._pooled:
+                out = self._fresh(args)
             if type(first) is np.ndarray and first.size > self.one_thread and get_num_threads() > 1:
-                return self._threaded(args, out)
+                result = self._by_native_threads(args, out)
+                return self._threaded(args, out) if result is None else result
             return self.ufunc(*args) if out is None else self.ufunc(*args, out=out)
         except (TypeError, ValueError, IndexError) as error:
             self._explain(args, out, others)
@@ -93,6 +101,14 @@ class Batches:
             if error.args:
                 raise
             raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
+
+    def _fresh(self, args: tuple[Any, ...]) -> NDArray[Any] | None:
+        """Memory for the result of a plain batch: one batch axis, in the first input and as long in all that have it."""
+        states = len(args[0])
+        for a, shape in zip(args, self.inputs, strict=True):
+            if type(a) is not np.ndarray or (a.shape != (states, *shape) and (a is args[0] or a.shape != shape)):
+                return None
+        return result_pool.empty((states, *self.output), self.dtype)
 
     def _is_usual(self, out: Any, first: Any) -> bool:
         """Whether an array to write results into is what almost all are. A ufunc makes sure of the rest of its shape."""
@@ -135,6 +151,28 @@ class Batches:
             np.copyto(out, result, casting="same_kind")
             return out
         return result
+
+    def _by_native_threads(self, args: tuple[Any, ...], out: Any) -> NDArray[Any] | None:
+        """The result by threads without Python; None where arrays are not as kernels take them, or the threads are busy."""
+        states = len(args[0])
+        if not thread_pool.available() or args[0].ndim != 1 + len(self.inputs[0]):
+            return None
+        if out is not None and (not out.flags.writeable or any(_overlap(out, a) for a in args if type(a) is np.ndarray)):
+            return None
+        result = np.empty((states, *self.output), self.dtype) if out is None else out
+        operands = []
+        for a, shape in zip((*args, result), (*self.inputs, self.output), strict=True):
+            if type(a) is not np.ndarray or a.dtype is not self.dtype or not a.flags.aligned:
+                return None
+            if a.shape == shape:
+                step = 0
+            elif a.shape[1:] == shape and a.shape[0] == states:
+                step = a.strides[0]
+            else:
+                return None
+            operands.append((a.__array_interface__["data"][0], step, a.strides[a.ndim - len(shape) :]))
+        threads = min(get_num_threads(), max(2, states * self.operations // _MIN_OPS_PER_THREAD))
+        return result if thread_pool.run(self.address, states, self.info.lanes, operands, threads) else None
 
     def _explain(self, args: tuple[Any, ...], out: Any, others: Mapping[str, Any]) -> None:
         """Says in our words what NumPy would say in its own."""

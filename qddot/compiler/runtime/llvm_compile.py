@@ -13,12 +13,13 @@ import os
 import platform
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from qddot.compiler.runtime import debug
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.loader import Image, check_header
-from qddot.compiler.targets.host import architecture, host, native, obstacle
+from qddot.compiler.targets.host import architecture, cache_bytes, host, native, obstacle
 from qddot.compiler.targets.target import HOST, X86, Target
 from qddot.errors import InputError, ObjectError
 
@@ -44,13 +45,18 @@ def _target_machine(target: Target) -> Any:
     triple = llvm.get_process_triple() + ("-elf" if sys.platform == "win32" else "")
     if target.arch != architecture():
         triple = target.architecture.triple
-    native = target.cpu == HOST
+    return _machine_for(target, triple)
+
+
+def _machine_for(target: Target, triple: str) -> Any:
+    llvm, native = _llvm(), target.cpu == HOST
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name() if native else target.cpu,
-        features=llvm.get_host_cpu_features().flatten() if native else "",
+        features=llvm.get_host_cpu_features().flatten() if native else target.architecture.features,
         opt=2,
-        reloc="pic",
+        reloc=target.architecture.relocation,
         codemodel="small",
+        abiname=target.architecture.abi,
     )
 
 
@@ -81,15 +87,47 @@ def assembly(text: str, target: Target | None = None) -> str:
 
 def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     """A target machine, and the module with the functions inlined that must be; `_lock` is held."""
-    llvm, machine = _llvm(), _emitting(target)
-    module = llvm.parse_assembly(text)
+    machine = _emitting(target)
+    module = _parsed(text, machine)
+    _inline(module, machine)
+    return machine, module
+
+
+def _parsed(text: str, machine: Any) -> Any:
+    module = _llvm().parse_assembly(text)
     module.triple = machine.triple
     module.verify()
+    return module
+
+
+def _inline(module: Any, machine: Any) -> None:
+    llvm = _llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=0)
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
     passes.run(module, llvm.create_pass_builder(machine, options))
-    return machine, module
+
+
+class ObjectFile(NamedTuple):
+    """Object code for other people's linkers, and the system and the processor that it is for."""
+
+    data: bytes
+    triple: str
+    cpu: str
+
+
+def object_file(texts: Sequence[str], target: Target, triple: str = "") -> ObjectFile:
+    """Several modules as one object file; what is internal to a module stays so. No triple: this machine's system."""
+    llvm = _llvm()
+    with _lock:
+        own = llvm.get_process_triple() if target.arch == architecture() else target.architecture.triple
+        machine = _machine_for(target, triple or own)
+        module, *others = (_parsed(text, machine) for text in texts)
+        for other in others:
+            module.link_in(other)
+        _inline(module, machine)
+        cpu = llvm.get_host_cpu_name() if target.cpu == HOST else target.cpu
+        return ObjectFile(bytes(machine.emit_object(module)), machine.triple, cpu)
 
 
 class Code:
@@ -144,13 +182,21 @@ def _loaded_by_llvm(data: bytes) -> Any:
     return engine
 
 
-_COUNT = 8  # the place in `library_functions` of the count of calls
+ENVIRONMENT_WORDS = 11
+_STREAMING_MIN_BYTES = 3_000_000
+_invalid_calls = ctypes.c_uint64()
 _library: Any = None
+
+
+def streaming_min_bytes() -> int:
+    """Of a whole result that is written with streaming stores: more than stays in the caches (docs/decisions/0015)."""
+    return max(_STREAMING_MIN_BYTES, cache_bytes(2))
 
 
 def library_functions() -> Any:
     """The `env` of kernels: sin, cos, atan2, malloc and free of the heap, and what raises MemoryError:
-    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then a number, the count of calls that were invalid.
+    PyGILState_Ensure, PyErr_NoMemory, PyGILState_Release. Then the address of the count of calls that were
+    invalid, the bytes from which on a result is written with streaming stores, and whether a loop found no memory.
 
     It is never freed: kernels have its address.
     """
@@ -164,7 +210,9 @@ def library_functions() -> Any:
             of_python = ("PyMem_RawMalloc", "PyMem_RawFree", "PyGILState_Ensure", "PyErr_NoMemory", "PyGILState_Release")
             functions = [getattr(library, f) for f in ("sin", "cos", "atan2")]
             functions += [getattr(ctypes.pythonapi, f) for f in of_python]
-            _library = (ctypes.c_void_p * (_COUNT + 1))(*(ctypes.cast(f, ctypes.c_void_p).value for f in functions))
+            addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+            count = ctypes.addressof(_invalid_calls)
+            _library = (ctypes.c_void_p * ENVIRONMENT_WORDS)(*addresses, count, streaming_min_bytes(), 0)
         return _library
 
 
@@ -173,4 +221,4 @@ def invalid_calls() -> ctypes.c_uint64:
 
     As long as its `value` does not change, no sample of any batch has been lost.
     """
-    return ctypes.c_uint64.from_buffer(library_functions(), ctypes.sizeof(ctypes.c_void_p) * _COUNT)
+    return _invalid_calls

@@ -85,7 +85,7 @@ class TimeLoop:
         times: tuple[float, float],
         sizes: Sizes,
     ) -> None:
-        clock = np.array([0.0, *times])
+        clock = np.array([0.0, 0.0, *times])
         scratch = np.empty(self.layout.scratch + 64, np.uint8)
         aligned = -(-scratch.ctypes.data // 64) * 64
         arrays = [state, held, parameters, records, out, clock]

@@ -16,6 +16,7 @@ AARCH64 = Architecture(
         "neoverse-n1": Processor(128, True, _V8_2),
         "apple-m1": Processor(128, True, (*_V8_2, "ASIMDFHM")),
     },
+    spin_hint='  call void asm sideeffect "yield", ""()',
     save_float_status=(
         '  %flags = call i64 asm sideeffect "mrs $0, fpsr", "=r,~{memory}"()',
         '  call void asm sideeffect "msr fpsr, xzr", "~{memory}"()',

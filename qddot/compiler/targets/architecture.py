@@ -10,9 +10,10 @@ from typing import NamedTuple
 class Processor(NamedTuple):
     """A processor by its capabilities."""
 
-    vector_bits: int
+    vector_bits: int  # 0: it has no SIMD instructions
     fma: bool
     needs: tuple[str, ...]  # NumPy's names of the features that a machine must have to run its code
+    doubles: bool = True  # False: only single precision is in hardware, `fma` included
 
 
 _ALWAYS = ("  %invalid = or i1 true, true",)  # where the status cannot be read
@@ -25,9 +26,14 @@ class Architecture:
     name: str
     triple: str  # of code for other machines than this one
     baseline: str = ""  # NumPy's name of a feature that all its processors have, and no others
-    processors: Mapping[str, Processor] = field(default_factory=dict)
+    processors: Mapping[str, Processor] = field(default_factory=dict)  # the first stands for the triple
+    features: str = ""  # LLVM's names of those that all its processors have, where they are not implied
+    abi: str = ""  # LLVM's name of the calling convention, where the triple does not imply it
+    relocation: str = "pic"  # LLVM's model: position-independent, or "static" for code without a loader
     pointer_constraint: str = "=r,0"  # of the inline assembly that hides from LLVM that two pointers are equal
     declarations: str = ""
+    spin_hint: str = ""  # a line for loops that wait for another thread
+    streaming_fence: tuple[str, ...] = ()  # lines after which streaming stores are in order with what follows
     # NumPy turns the floating-point status after a loop into warnings; kernels report non-finite samples themselves.
     save_float_status: tuple[str, ...] = ()  # lines that keep the status and clear its flags
     read_invalid: tuple[str, ...] = _ALWAYS  # lines that set %invalid if an operation has been invalid since then
@@ -45,6 +51,6 @@ class Architecture:
         Values may be spilled rather than reloaded, and NumPy may warn of values that are not finite.
         """
         uses = any(" asm " in line for line in self.save_float_status)
-        none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": ()}
+        none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": (), "spin_hint": ""}
         plain = replace(self, **none) if uses else self  # type: ignore[arg-type]
         return replace(plain, pointer_constraint="")

@@ -17,6 +17,8 @@ from qddot.compiler.targets.target import ARCHITECTURES, HOST, X86, Target, lack
 from qddot.compiler.targets.target import has_feature as _has
 from qddot.errors import InputError
 
+_COMMON = {2: 1 << 20}  # bytes of caches by level
+
 
 def architecture() -> str:
     """X86, ARM, or the system's name: that of this process, which may be translated on another one."""
@@ -41,7 +43,7 @@ def processor(cpu: str) -> Target:
     """A processor of any architecture by LLVM's name, whether or not this machine can run its code."""
     for arch, facts in ARCHITECTURES.items():
         if found := facts.processors.get(cpu):
-            return Target(cpu, arch, found.vector_bits, found.fma)
+            return Target(cpu, arch, found.vector_bits, found.fma, found.doubles)
     known = ", ".join(name for facts in ARCHITECTURES.values() for name in facts.processors)
     raise InputError(f"target processor {cpu!r} is not known; take one of {known}")
 
@@ -70,3 +72,14 @@ def native() -> Target:
         return Target(HOST, architecture(), 128, True)  # ARM64, POWER and RISC-V have multiply-adds
     bits = 512 if _has("AVX512F") and _has("AVX512DQ") else 256 if _has("AVX") else 128
     return Target(HOST, X86, bits, _has("FMA3"))
+
+
+@functools.cache
+def cache_bytes(level: int) -> int:
+    """Of the cache of this level that a core has or shares, as the system says; a common size where it says nothing."""
+    try:
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{level}"  # 0 and 1 are those of the first level
+        with open(f"{folder}/level", encoding="ascii") as own, open(f"{folder}/size", encoding="ascii") as size:
+            return int(size.read().strip().removesuffix("K")) << 10 if int(own.read()) == level else _COMMON[level]
+    except (OSError, ValueError):
+        return _COMMON[level]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets import host
-from qddot.compiler.targets.target import Target
+from qddot.compiler.targets.target import ARCHITECTURES, Target
 from qddot.errors import InputError
 
 
@@ -40,6 +40,34 @@ def named(name: str) -> Target:
         kinds = ", ".join(f"{k!r}, '{k}:PROCESSOR'" for k in KINDS)
         raise InputError(f"target {name!r} is not known; take one of {kinds}")
     return KINDS[kind].named(processor)
+
+
+class Export(NamedTuple):
+    """What code for other people's programs is compiled for."""
+
+    target: Target
+    triple: str  # of LLVM; "" for this machine's own
+
+
+def exported(name: str) -> Export:
+    """What code for other people's programs is compiled for: "cpu", which is this processor, another processor by LLVM's
+    name, with or without "cpu:", or a triple such as "aarch64-linux-gnu", which stands for all processors of its kind.
+    """
+    if name == "cpu":
+        return Export(host.host(), "")
+    for facts in ARCHITECTURES.values():
+        if name in (facts.triple, _short(facts.triple)):
+            return Export(host.processor(next(iter(facts.processors))), facts.triple)
+        if isinstance(name, str) and name.removeprefix("cpu:") in facts.processors:
+            return Export(host.processor(name.removeprefix("cpu:")), "")
+    triples = ", ".join(_short(facts.triple) for facts in ARCHITECTURES.values())
+    processors = ", ".join(x for facts in ARCHITECTURES.values() for x in facts.processors)
+    raise InputError(f"target {name!r} is not known; take 'cpu', one of {triples}, or a processor: {processors}")
+
+
+def _short(triple: str) -> str:
+    """A triple as compilers are named."""
+    return triple.replace("-unknown", "")
 
 
 def compile_module(text: str, target: Target, name: str = "") -> bytes:

@@ -15,6 +15,8 @@ from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.targets.aarch64 import AARCH64
 from qddot.compiler.targets.architecture import Architecture
+from qddot.compiler.targets.riscv64 import RISCV64
+from qddot.compiler.targets.thumb import THUMB
 from qddot.compiler.targets.x86_64 import X86_64
 
 _system_lock = guarded_lock()
@@ -22,7 +24,7 @@ _system_lock = guarded_lock()
 HOST = "host"
 X86, ARM = X86_64.name, AARCH64.name
 
-ARCHITECTURES: dict[str, Architecture] = {x.name: x for x in (X86_64, AARCH64)}
+ARCHITECTURES: dict[str, Architecture] = {x.name: x for x in (X86_64, AARCH64, RISCV64, THUMB)}
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,17 @@ class Target:
     arch: str  # a key of ARCHITECTURES, or the system's name of another one
     vector_bits: int
     fma: bool  # without it products and sums are rounded separately
+    doubles: bool = True  # False: doubles are computed by software, without fma
 
     kind: ClassVar[str] = "cpu"  # a key of `registry.KINDS`
 
     def lanes(self, dtype: str) -> int:
         """States per SIMD register."""
-        return self.vector_bits // (64 if dtype == "float64" else 32)
+        return max(1, self.vector_bits // (64 if dtype == "float64" else 32))
+
+    def fuses(self, dtype: str) -> bool:
+        """Whether products and sums of a type are rounded once."""
+        return self.fma and (self.doubles or dtype == "float32")
 
     @property
     def architecture(self) -> Architecture:
@@ -52,6 +59,11 @@ class Target:
     def avx512(self) -> bool:
         """Whether there are x86 instructions on 512 bits."""
         return self.arch == X86 and self.vector_bits == 512
+
+    @property
+    def registers(self) -> int:
+        """For vectors."""
+        return 16 if self.arch == X86 and not self.avx512 else 32
 
     @property
     def identity(self) -> str:

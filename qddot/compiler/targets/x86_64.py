@@ -35,7 +35,10 @@ X86_64 = Architecture(
         "sapphirerapids": Processor(512, True, (*_V4, "AVX512_SPR")),
         "znver4": Processor(512, True, (*_V4, "AVX512_ICL")),
     },
-    declarations="declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n",
+    declarations="declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)\n"
+    "declare void @llvm.x86.sse.sfence()\ndeclare void @llvm.x86.sse2.pause()\n",
+    spin_hint="  call void @llvm.x86.sse2.pause()",
+    streaming_fence=("  call void @llvm.x86.sse.sfence()",),
     save_float_status=(
         "  %flags = alloca i32",
         "  %own_flags = alloca i32",

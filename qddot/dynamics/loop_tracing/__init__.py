@@ -21,6 +21,6 @@ What joints that share a coordinate write is added up (`shared`).
 An algorithm can be rolled if it has no other nested loops, and links meet only through their parents and such sums.
 """
 
-from qddot.dynamics.loop_tracing.trace import roll
+from qddot.dynamics.loop_tracing.trace import links_by_kind, roll
 
-__all__ = ["roll"]
+__all__ = ["links_by_kind", "roll"]

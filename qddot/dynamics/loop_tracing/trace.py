@@ -18,13 +18,23 @@ from qddot.dynamics.loop_tracing.recorder import Memory, Recorder
 from qddot.dynamics.loop_tracing.representative_model import one_of_each
 from qddot.errors import NotRollableError
 from qddot.mechanism.array_axes import Axes
-from qddot.mechanism.link_classes import classify_links
+from qddot.mechanism.link_classes import LinkClass, classify_links
 from qddot.mechanism.model import Frame, Model
 from qddot.scalars import NotKnownYet
 
 MOST_KINDS = 64
 _PASSES = 8  # what is known of memory grows with each; a few are enough
 _OF_LINKS = ("inertia", "placement", "f_ext")  # scalars of a link; gravity is of none, all others of a degree of freedom
+
+
+def links_by_kind(model: Model, needs: Mapping[str, Any], *, of_carriers: bool) -> list[LinkClass]:
+    """The kinds of links that a rolled program has code for; see `roll`."""
+    distinguished = DistinguishedLinks(model, needs)
+    return classify_links(model, _rows(model, distinguished, of_carriers), distinguished.class_key)
+
+
+def _rows(model: Model, distinguished: DistinguishedLinks, of_carriers: bool) -> list[int]:
+    return sorted(distinguished.carriers) if of_carriers else [i for i, _ in model.outward()]
 
 
 def roll(
@@ -43,7 +53,7 @@ def roll(
     if model.is_coupled and {"by", "prescribed"} & {*needs}:
         raise NotRollableError("joints share coordinates, and it is told of single degrees of freedom")
     distinguished = DistinguishedLinks(model, needs)
-    rows = sorted(distinguished.carriers) if of_carriers else [i for i, _ in model.outward()]
+    rows = _rows(model, distinguished, of_carriers)
     kinds = classify_links(model, rows, distinguished.class_key)
     if len(kinds) > MOST_KINDS:
         raise NotRollableError(f"its links are of {len(kinds)} kinds")

@@ -12,10 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from qddot.compiler.codegen.abi.operands import Shape
-from qddot.compiler.codegen.abi.scratch_memory import STACK_MAX_BYTES
+from qddot.compiler.codegen.abi.operands import STACK_MAX_BYTES, Shape
 from qddot.compiler.codegen.llvm.emitter import number_bytes
-from qddot.compiler.runtime.array_layout import AXES, BYTES, DATA, DESCR, DIMENSIONS, FLAGS, USABLE
+from qddot.compiler.runtime.array_layout import (
+    AXES,
+    BYTES,
+    DATA,
+    DESCR,
+    DIMENSIONS,
+    FLAGS,
+    TUPLE_ITEMS,
+    TUPLE_LENGTH,
+    USABLE,
+    WRITEABLE,
+)
 
 FASTCALL_MAX_NUMBERS = 2048  # in and out: the overhead of a call does not matter for more
 _TYPE_NUMBER = {"double": 12, "float": 11}
@@ -29,49 +39,80 @@ def has_call(inputs: Sequence[Shape], output: Shape, work: int, size: int) -> bo
 
 def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
     """`@call(self, args, nargs, names)`, a METH_FASTCALL function; `self` is a bytes object, see `_environment`."""
-    n_in, n_out = sum(prod(s) for s in inputs), prod(output)
+    n_in, n_out, n = sum(prod(s) for s in inputs), prod(output), len(inputs)
     lines = [
         "entry:",
+        f"  %own = alloca [{n_out} x {T}], align 64",
         f"  %in = alloca [{max(n_in, 1)} x {T}], align 64",
         f"  %work = alloca [{max(work, 1)} x {T}], align 64",
         f"  %dims = alloca [{len(output)} x i64], align 8",
     ]
-    for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library", "hand", "general")):
+    for k, name in enumerate(("type", "descr", "new", "none", "take", "drop", "library", "hand", "word", "general")):
         lines.append(f"  %{name}.p = getelementptr i8, ptr %self, i64 {BYTES + 8 * k}")
         lines.append(f"  %{name} = load ptr, ptr %{name}.p")
     lines += [
-        f"  %count = icmp eq i64 %nargs, {len(inputs)}",
-        "  %unnamed = icmp eq ptr %names, null",
-        "  %right = and i1 %count, %unnamed",
-        "  br i1 %right, label %check0, label %other",
+        f"  %count = icmp eq i64 %nargs, {n}",
+        "  %fresh = icmp eq ptr %names, null",
+        "  br i1 %count, label %names.look, label %other",
+        "names.look:",
+        "  br i1 %fresh, label %check0, label %named",
+        *_only_name("%word"),
     ]
     at = 0
     for i, shape in enumerate(inputs):
         lines += _check(i, shape)
-        lines += _copy(i, prod(shape), at, T)
-        lines.append(f"  br label %check{i + 1}")
+        lines += copy_input(i, prod(shape), at, T)
+        lines.append(f"  br label %check{i + 1}" if i + 1 < n else "  br i1 %fresh, label %make, label %out.given")
         at += prod(shape)
-    lines.append(f"check{len(inputs)}:")
-    for k, d in enumerate(output):
-        lines += [f"  %dim{k} = getelementptr i64, ptr %dims, i64 {k}", f"  store i64 {d}, ptr %dim{k}"]
+    # the value of a keyword follows the arguments; it may overlap them, and is written when the result is known to be good
+    lines += ["out.given:", f"  br label %check{n}", *_check(n, output, USABLE | WRITEABLE), "  br label %compute", "make:"]
     lines += [
-        f"  %made = call ptr %new(ptr %type, i32 {len(output)}, ptr %dims, i32 {_TYPE_NUMBER[T]}, ptr null, ptr null, "
-        "i32 0, i32 0, ptr null)",
-        "  %failed = icmp eq ptr %made, null",
-        "  br i1 %failed, label %nothing, label %compute",
-        "nothing:",
-        "  ret ptr null",
+        *_make(output, T),
         "compute:",
-        f"  %data.p = getelementptr i8, ptr %made, i64 {DATA}",
-        "  %data = load ptr, ptr %data.p",
+        f"  %data = phi ptr [ %data.new, %made ], [ %own, %copy{n} ]",
+        f"  %result = phi ptr [ %array, %made ], [ %a{n}, %copy{n} ]",
+        f"  %result.data = phi ptr [ %data.new, %made ], [ %data{n}, %copy{n} ]",
         "  call void @core1(ptr %in, ptr %data, ptr %work, ptr %library)",
     ]
-    lines += _all_finite(n_out, T)
-    lines += [
+    lines += [*_all_finite(n_out, T), *_return(n_out)]
+    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
+
+
+def _make(output: Shape, T: str) -> list[str]:
+    """A new array, whose memory is %data.new; ends at %made."""
+    lines = list[str]()
+    for k, d in enumerate(output):
+        lines += [f"  %dim{k} = getelementptr i64, ptr %dims, i64 {k}", f"  store i64 {d}, ptr %dim{k}"]
+    return [
+        *lines,
+        f"  %array = call ptr %new(ptr %type, i32 {len(output)}, ptr %dims, i32 {_TYPE_NUMBER[T]}, ptr null, ptr null, "
+        "i32 0, i32 0, ptr null)",
+        "  %failed = icmp eq ptr %array, null",
+        "  br i1 %failed, label %nothing, label %made",
+        "nothing:",
+        "  ret ptr null",
+        "made:",
+        f"  %data.p = getelementptr i8, ptr %array, i64 {DATA}",
+        "  %data.new = load ptr, ptr %data.p",
+        "  br label %compute",
+    ]
+
+
+def _return(n_out: int) -> list[str]:
+    """From %good: the new array, or the given one with the result in it. From %bad: what the general function gives."""
+    return [
         "good:",
-        "  ret ptr %made",
+        "  br i1 %fresh, label %return.new, label %return.out",
+        "return.new:",
+        "  ret ptr %result",
+        "return.out:",
+        f"  call void @copy(ptr %result.data, ptr %own, i64 {n_out})",
+        "  call void %take(ptr %result)",
+        "  ret ptr %result",
         "bad:",
-        "  call void %drop(ptr %made)",
+        "  br i1 %fresh, label %drop.new, label %other",
+        "drop.new:",
+        "  call void %drop(ptr %result)",
         "  br label %other",
         "other:",
         "  %alone = icmp eq ptr %general, null",
@@ -83,10 +124,25 @@ def render(inputs: Sequence[Shape], output: Shape, work: int, T: str) -> str:
         "  %answer = call ptr %hand(ptr %general, ptr %args, i64 %nargs, ptr %names)",
         "  ret ptr %answer",
     ]
-    return "define ptr @call(ptr %self, ptr %args, i64 %nargs, ptr %names) {\n" + "\n".join(lines) + "\n}\n"
 
 
-def _check(i: int, shape: Shape) -> list[str]:
+def _only_name(name: str) -> list[str]:
+    """Goes to %check0 if the names of keywords, a tuple, are this one alone."""
+    return [
+        "named:",
+        f"  %names.n.p = getelementptr i8, ptr %names, i64 {TUPLE_LENGTH}",
+        "  %names.n = load i64, ptr %names.n.p",
+        "  %names.one = icmp eq i64 %names.n, 1",
+        "  br i1 %names.one, label %named.one, label %other",
+        "named.one:",
+        f"  %names.0.p = getelementptr i8, ptr %names, i64 {TUPLE_ITEMS}",
+        "  %names.0 = load ptr, ptr %names.0.p",
+        f"  %names.right = icmp eq ptr %names.0, {name}",
+        "  br i1 %names.right, label %check0, label %other",
+    ]
+
+
+def _check(i: int, shape: Shape, flags: int = USABLE) -> list[str]:
     """Whether argument i is an array of this shape and the right type; `%data{i}` is its content."""
     lines = [
         f"check{i}:",
@@ -105,8 +161,8 @@ def _check(i: int, shape: Shape) -> list[str]:
     lines += [
         f"  %t0_{i} = icmp eq i32 %nd{i}, {len(shape)}",
         f"  %t1_{i} = icmp eq ptr %dtype{i}, %descr",
-        f"  %use{i} = and i32 %flags{i}, {USABLE}",
-        f"  %t2_{i} = icmp eq i32 %use{i}, {USABLE}",
+        f"  %use{i} = and i32 %flags{i}, {flags}",
+        f"  %t2_{i} = icmp eq i32 %use{i}, {flags}",
         f"  %t3_{i} = and i1 %t0_{i}, %t1_{i}",
         f"  %t4_{i} = and i1 %t3_{i}, %t2_{i}",
         f"  br i1 %t4_{i}, label %shape{i}, label %other",
@@ -132,9 +188,9 @@ def _check(i: int, shape: Shape) -> list[str]:
     ]
 
 
-def _copy(i: int, count: int, at: int, T: str) -> list[str]:
-    """The content of argument i behind what is already in `%in`, four numbers at a time."""
-    lines, size, k = [], number_bytes(T), 0
+def copy_input(i: int, count: int, at: int, T: str) -> list[str]:
+    """The content of argument i, %data{i}, behind what is already in %in, four numbers at a time."""
+    lines, size, k = list[str](), number_bytes(T), 0
     while k < count:
         V, step = (f"<4 x {T}>", 4) if count - k >= 4 else (T, 1)
         lines += [

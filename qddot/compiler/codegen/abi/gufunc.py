@@ -19,15 +19,13 @@ from qddot.compiler.codegen.abi.operands import (
     move_block,
     operands,
     prefetch_function,
+    scratch_memory,
 )
 from qddot.compiler.codegen.abi.output_plan import OutputPlan, output_plan
-from qddot.compiler.codegen.abi.scratch_memory import scratch_memory
 from qddot.compiler.codegen.llvm import loop_program
-from qddot.compiler.codegen.llvm.core import Core
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes, scalar_type
-from qddot.compiler.codegen.llvm.lazy_inputs import wide_parameters
-from qddot.compiler.codegen.llvm.memory_plan import CoreOptions
-from qddot.compiler.codegen.llvm.module import module
+from qddot.compiler.codegen.llvm.memory_plan import CoreOptions, wide_parameters
+from qddot.compiler.codegen.llvm.module import Core, module
 from qddot.compiler.codegen.llvm.prefetch import WHOLE_OUTPUT_MAX_NUMBERS, interleaved_lines
 from qddot.compiler.codegen.llvm.straight_line import straight_line_core
 from qddot.compiler.codegen.llvm.transpose import copy_function, has_transposes, transpose_function
@@ -42,7 +40,8 @@ OUTPUT_PREFETCH_MIN_OPS_PER_NUMBER = 2  # arithmetic intensity from which prefet
 _COUNT_INVALID = (
     "  br i1 %invalid, label %count, label %return, !prof !0",
     "count:",
-    "  %count.p = getelementptr i64, ptr %env, i64 8",
+    "  %count.at = getelementptr ptr, ptr %env, i64 8",
+    "  %count.p = load ptr, ptr %count.at",
     "  %count.old = atomicrmw add ptr %count.p, i64 1 monotonic",
     "  br label %return",
     "return:",

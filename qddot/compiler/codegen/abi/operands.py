@@ -1,6 +1,7 @@
 """The array arguments of a batch loop, as LLVM text: states and blocks between arrays and the scratch columns.
 
 In the loop, %a{i} is the memory of argument i, %s{i} the bytes from state to state, %c{i}_{j} those along its axis j.
+Scratch memory is on the stack, or on the heap for the time of a call.
 """
 
 from __future__ import annotations
@@ -12,6 +13,65 @@ from math import prod
 
 from qddot.compiler.codegen.llvm.emitter import number_bytes
 from qddot.compiler.codegen.llvm.prefetch import BLOCK_PREFETCH_MAX_BYTES, LINE_BYTES
+
+STACK_MAX_BYTES = 65536  # of scratch memory on the stack; more is allocated on the heap
+
+NO_MEMORY_AT = 10  # in %env: set by a loop that found no memory
+
+_ALIGN = 64
+
+
+def padded(n: int) -> int:
+    """Bytes up to the next cache line."""
+    return -(-n // _ALIGN) * _ALIGN
+
+
+def scratch_memory(sizes: dict[str, int]) -> tuple[list[str], list[str]]:
+    """Lines that allocate each name with so many bytes, aligned to 64, and go to %entry, and lines that free them.
+
+    If the heap is exhausted, the loop does nothing but say so in its environment and set MemoryError in its own thread,
+    like C functions of Python do: it takes the GIL for that, which NumPy may have released. The caller of the ufunc gets
+    the error, and nobody else. Threads that are not Python's have an environment of their own, without those functions.
+    """
+    parts, offset = list[str](), 0
+    for name, size in sizes.items():
+        parts.append(f"  %{name} = getelementptr i8, ptr %scratch, i64 {offset}")
+        offset += padded(size)
+    parts.append("  br label %entry")
+    total = max(_ALIGN, offset)
+    if total <= STACK_MAX_BYTES:
+        return [f"  %scratch = alloca [{total} x i8], align {_ALIGN}", *parts], []
+    allocate = [
+        *_library_function("take", 3),
+        f"  %raw = call ptr %take(i64 {total + _ALIGN})",
+        "  %none = icmp eq ptr %raw, null",
+        "  br i1 %none, label %fail, label %taken",
+        "fail:",
+        f"  %failed.p = getelementptr i64, ptr %env, i64 {NO_MEMORY_AT}",
+        "  store i64 1, ptr %failed.p",
+        *_library_function("with_python", 5),
+        "  %is.python = icmp ne ptr %with_python, null",
+        "  br i1 %is.python, label %raise.it, label %finish",
+        "raise.it:",
+        *(line for k, x in enumerate(("ensure", "raise", "release")) for line in _library_function(x, 5 + k)),
+        "  %gil = call i32 %ensure()",
+        "  %null = call ptr %raise()",
+        "  call void %release(i32 %gil)",
+        "  br label %finish",
+        "taken:",
+        "  %raw.i = ptrtoint ptr %raw to i64",
+        f"  %up = add i64 %raw.i, {_ALIGN - 1}",
+        f"  %aligned = and i64 %up, {-_ALIGN}",
+        "  %scratch = inttoptr i64 %aligned to ptr",
+        *parts,
+    ]
+    return allocate, [*_library_function("free", 4), "  call void %free(ptr %raw)"]
+
+
+def _library_function(name: str, index: int) -> list[str]:
+    """Lines that read a function out of %env (`llvm_compile.library_functions`)."""
+    return [f"  %{name}.p = getelementptr ptr, ptr %env, i64 {index}", f"  %{name} = load ptr, ptr %{name}.p"]
+
 
 Shape = tuple[int, ...]
 

@@ -5,6 +5,7 @@
 | Whole         | one for a number   | transposed in registers, or lane by lane                                  |
 | SharedColumns | equal numbers share| by a table of columns, tile by tile                                       |
 | Streamed      | equal numbers share| the same, with streaming stores if the whole result is long               |
+| Staged        | as the first two   | likewise, by way of a buffer: for any lanes and type                      |
 | Tiled         | a ring             | by the core itself, tile by tile, between its operations                  |
 """
 
@@ -15,18 +16,20 @@ from typing import ClassVar
 
 from qddot.compiler.codegen.abi.operands import Operand, each_lane, move_block
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.output_columns import OutputColumns
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.codegen.llvm.prefetch import WHOLE_OUTPUT_MAX_NUMBERS
-from qddot.compiler.codegen.llvm.streamed_output import BEGIN_ROWS, CONTEXT_BYTES, END_ROWS, Ring
-from qddot.compiler.codegen.llvm.streamed_rows import streamed_rows_function
+from qddot.compiler.codegen.llvm.staged_output import Staging
+from qddot.compiler.codegen.llvm.streamed_output import BEGIN_ROWS, CONTEXT_BYTES, END_ROWS, Ring, streamed_rows_function
 from qddot.compiler.codegen.llvm.transpose import (
     copy_function,
     has_transposes,
+    part_of_rows_function,
     shared_rows_function,
     transpose_function,
 )
+from qddot.compiler.ir.packed_output import SHORT_RESULT_MAX_NUMBERS
 
-STREAMING_MIN_BYTES = 3_000_000  # of a whole result that is written with streaming stores (docs/decisions/0015)
+STREAMING_MIN_BYTES_AT = 9  # in %env: the bytes of a whole result from which on it is written with streaming stores
 
 
 @dataclass(frozen=True)
@@ -138,18 +141,27 @@ class _Streams:
     """What plans with streaming stores decide: %follow, whether rows follow each other; %stream, whether they are long."""
 
     operand: Operand
+    emitter: Emitter
+
+    @property
+    def row(self) -> int:
+        """Bytes of a state's result."""
+        return number_bytes(self.operand.T) * self.operand.size
 
     def head(self, contiguous: str) -> list[str]:
-        i, row = self.operand.index, number_bytes(self.operand.T) * self.operand.size
+        i, row = self.operand.index, self.row
         return [
-            f"  %stream.n = icmp ugt i64 %n, {STREAMING_MIN_BYTES // row}",
+            f"  %stream.p = getelementptr i64, ptr %env, i64 {STREAMING_MIN_BYTES_AT}",
+            "  %stream.min = load i64, ptr %stream.p",
+            f"  %stream.all = mul i64 %n, {row}",
+            "  %stream.n = icmp ugt i64 %stream.all, %stream.min",
             f"  %stream.s = icmp eq i64 %s{i}, {row}",
             f"  %follow = and i1 %stream.s, {contiguous}",
             "  %stream = and i1 %stream.n, %follow",
         ]
 
     def finish(self) -> tuple[str, ...]:
-        return ("  call void @llvm.x86.sse.sfence()",)
+        return self.emitter.target.architecture.streaming_fence
 
 
 @dataclass(frozen=True)
@@ -171,6 +183,62 @@ class Streamed(_Streams, SharedColumns):
             "w.usual:",
             *super()._fast(),
         ]
+
+
+class _Stages(_Streams):
+    """Blocks go through a buffer, %rows."""
+
+    columns: OutputColumns
+
+    @property
+    def staging(self) -> Staging:
+        """The buffer."""
+        return Staging(self.emitter.lanes, self.operand.size, self.operand.T)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.staging.bytes
+
+    def _block_functions(self) -> list[str]:
+        functions: list[str] = super()._block_functions()  # type: ignore[misc]
+        return [*functions, part_of_rows_function("part0", self.columns, self.emitter), self.staging.functions()]
+
+    def _fast(self) -> list[str]:
+        i = self.operand.index
+        usual: list[str] = super()._fast()  # type: ignore[misc]
+        return [
+            "  br i1 %stream, label %w.stream, label %w.usual",
+            "w.stream:",
+            f"  %w.sf = mul i64 %first, %s{i}",
+            f"  %w.to = getelementptr i8, ptr %a{i}, i64 %w.sf",
+            "  %w.first = icmp eq i64 %b, 0",
+            "  call void @stream_block(ptr %w.to, ptr %out, ptr %rows, i1 %w.first)",
+            "  br label %w.moved",
+            "w.usual:",
+            *usual,
+        ]
+
+    def end(self) -> list[str]:
+        i = self.operand.index
+        return [
+            "  br i1 %stream, label %s.end, label %s.done",
+            "s.end:",
+            f"  %s.bytes = mul i64 %whole, %s{i}",
+            f"  %s.to = getelementptr i8, ptr %a{i}, i64 %s.bytes",
+            "  call void @stream_end(ptr %s.to, ptr %rows)",
+            "  br label %s.done",
+            "s.done:",
+        ]
+
+
+@dataclass(frozen=True)
+class StagedWhole(_Stages, Whole):
+    """A column for each number; long results go through a buffer."""
+
+
+@dataclass(frozen=True)
+class StagedSharedColumns(_Stages, SharedColumns):
+    """Equal numbers share a column; long results go through a buffer."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +318,8 @@ def output_plan(operand: Operand, emitter: Emitter, columns: OutputColumns, stre
     """The plan for the columns of a core; `streams`: whether the target has streaming stores for its vectors."""
     if columns.ring is not None:
         return Tiled(operand, emitter, columns)
-    if columns.shared is not None:
-        return (Streamed if streams else SharedColumns)(operand, emitter, columns)
-    return Whole(operand, emitter, columns)
+    if columns.shared is not None and streams:
+        return Streamed(operand, emitter, columns)
+    if columns.size > SHORT_RESULT_MAX_NUMBERS and has_transposes(emitter.lanes):
+        return (StagedWhole if columns.shared is None else StagedSharedColumns)(operand, emitter, columns)
+    return (Whole if columns.shared is None else SharedColumns)(operand, emitter, columns)

@@ -4,7 +4,8 @@ The program maps (state, t, dt, held inputs, parameters) to the next state. `voi
 states of a block of samples into lanes once, calls the program's core step after step, and writes at regular steps
 what is recorded. Held inputs (controls that are arrays in time) are read a row a step; parameters stay in their lanes.
 Where a batch does not fill the last block, its last sample is computed again in the lanes that are left. A program of one
-lane gives the same bits as one of many.
+lane gives the same bits as one of many. Steps are counted, and their times are computed in doubles whatever the type of the
+states, so that time does not drift.
 
 | argument | shape, contiguous in its last axis     | meaning                                        |
 |----------|----------------------------------------|------------------------------------------------|
@@ -13,7 +14,7 @@ lane gives the same bits as one of many.
 | 2        | (samples, n_parameters)                |                                                |
 | 3        | (samples, records, n_recorded)         | written: the first numbers of recorded states  |
 | 4        | (samples, n_state)                     | written: states at the end                     |
-| 5        | 3                                      | room for t, then dt and the time of step zero  |
+| 5        | 4 doubles                              | room for t and dt; then dt and t of step zero  |
 | 6        | `Layout.scratch` bytes, aligned to 64  | scratch memory                                 |
 
 `sizes` are the samples, the steps, the number of the first step and how many steps lie between records; `strides` are
@@ -22,9 +23,9 @@ the bytes from sample to sample of arguments 0 to 4, then those from row to row 
 
 from __future__ import annotations
 
-from qddot.compiler.codegen.abi.scratch_memory import padded
+from qddot.compiler.codegen.abi.operands import padded
 from qddot.compiler.codegen.llvm import sincos
-from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.module import module
 from qddot.compiler.codegen.llvm.straight_line import straight_line_core
 from qddot.compiler.codegen.llvm.transpose import has_transposes, transpose_function
@@ -44,7 +45,7 @@ class _Part:
 
 def render(step: Step, layout: Layout, target: Target) -> tuple[str, Layout]:
     """A module with `@loop`, and the layout with the size of its scratch memory."""
-    emitter = Emitter(layout.lanes, "float64", target)
+    emitter = Emitter(layout.lanes, layout.dtype, target)
     functions = [_Part(f"f{k}", p, emitter) for k, p in enumerate(step.functions)]
     arguments = [_Part(f"a{k}", c.arguments, emitter) for k, c in enumerate(step.calls)]
     last = _Part("last", step.last, emitter)
@@ -61,11 +62,11 @@ def render(step: Step, layout: Layout, target: Target) -> tuple[str, Layout]:
     layout = layout._replace(scratch=max(64, sum(sizes)))
     text = [
         *(line for p in parts for line in p.core.functions),
-        _rows("gather", layout.lanes, into_rows=False),
-        _rows("scatter", layout.lanes, into_rows=True),
+        _rows("gather", emitter, into_rows=False),
+        _rows("scatter", emitter, into_rows=True),
         *_each_step(layout, emitter),
         *_moves(step, layout, functions, arguments, last),
-        _loop(layout, sizes, [c.function for c in step.calls], target),
+        _loop(layout, sizes, [c.function for c in step.calls], emitter),
     ]
     return module(text, [p.core for p in parts], target), layout
 
@@ -100,18 +101,19 @@ def _copies(name: str, emitter: Emitter, moves: list[tuple[str, int, str, int]])
     return f"define internal void @{name}(ptr %in, ptr %out, ptr %to) {{\n{body}\n  ret void\n}}\n"
 
 
-def _rows(name: str, lanes: int, into_rows: bool) -> str:
+def _rows(name: str, emitter: Emitter, into_rows: bool) -> str:
     """Moves `width` numbers of each sample of a block between rows of memory and, from `column` on, lanes.
 
     Samples beyond the last of the batch are read as the last, and not written.
     """
+    T, lanes, size = emitter.T, emitter.lanes, number_bytes(emitter.T)
     source, target = ("%at", "%row.k") if into_rows else ("%row.k", "%at")
     write = "  br i1 %beyond, label %after, label %move" if into_rows else "  br label %move"
     return f"""define internal void @{name}(ptr %memory, i64 %stride, ptr %lanes, i64 %column, i64 %width,
     i64 %first, i64 %last) {{
 entry:
   %some = icmp ne i64 %width, 0
-  %c.o = mul i64 %column, {8 * lanes}
+  %c.o = mul i64 %column, {size * lanes}
   br i1 %some, label %sample, label %done
 sample:
   %j = phi i64 [ 0, %entry ], [ %j1, %after ]
@@ -120,17 +122,17 @@ sample:
   %own = select i1 %beyond, i64 %last, i64 %s
   %far = mul i64 %own, %stride
   %row = getelementptr i8, ptr %memory, i64 %far
-  %l.o = shl i64 %j, 3
+  %l.o = mul i64 %j, {size}
   %o = add i64 %c.o, %l.o
   %place = getelementptr i8, ptr %lanes, i64 %o
 {write}
 move:
   %k = phi i64 [ 0, %sample ], [ %k1, %move ]
-  %row.k = getelementptr double, ptr %row, i64 %k
-  %k.o = mul i64 %k, {8 * lanes}
+  %row.k = getelementptr {T}, ptr %row, i64 %k
+  %k.o = mul i64 %k, {size * lanes}
   %at = getelementptr i8, ptr %place, i64 %k.o
-  %x = load double, ptr {source}, align 8
-  store double %x, ptr {target}, align 8
+  %x = load {T}, ptr {source}, align {size}
+  store {T} %x, ptr {target}, align {size}
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, %width
   br i1 %more, label %move, label %after
@@ -164,7 +166,7 @@ entry:
 quick:
   %far = mul i64 %first, %stride
   %row = getelementptr i8, ptr %memory, i64 %far
-  %columns = getelementptr i8, ptr %lanes, i64 {8 * lanes * column}
+  %columns = getelementptr i8, ptr %lanes, i64 {emitter.align * column}
 {f"  call void @{name}.rows(ptr %row, i64 %stride, ptr %columns)" if quick else ""}
   ret void
 slow:
@@ -206,9 +208,9 @@ def _memory(sizes: list[int]) -> list[str]:
     return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
 
 
-def _loop(layout: Layout, sizes: list[int], calls: list[int], target: Target) -> str:
+def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) -> str:
     """Blocks one after another, each through all its steps."""
-    n, held, parameters, _, lanes, _ = layout
+    n, held, parameters, lanes = layout.n_state, layout.n_held, layout.n_parameters, layout.lanes
     samples = "i64 %first, i64 %last"
     return "\n".join(
         [
@@ -217,10 +219,11 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], target: Target) ->
             *_loads("a", 7, "ptr", "args"),
             *_loads("n", 4, "i64", "sizes"),
             *_loads("s", 7, "i64", "strides"),
-            "  %dt.p = getelementptr double, ptr %a5, i64 1",
+            "  %dt.p = getelementptr double, ptr %a5, i64 2",
             "  %dt = load double, ptr %dt.p",
-            "  %t0.p = getelementptr double, ptr %a5, i64 2",
+            "  %t0.p = getelementptr double, ptr %a5, i64 3",
             "  %t0 = load double, ptr %t0.p",
+            *_clock("dt", 1, emitter),
             *_memory(sizes),
             "  %last = sub i64 %n0, 1",
             f"  %up = add i64 %last, {lanes}",
@@ -232,7 +235,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], target: Target) ->
             f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, lanes, calls, target.fma),
+            *_one_step(n, samples, calls, emitter),
             "block_done:",
             f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %b1 = add i64 %b, 1",
@@ -245,7 +248,16 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], target: Target) ->
     )
 
 
-def _one_step(n: int, samples: str, lanes: int, calls: list[int], fma: bool) -> list[str]:
+def _clock(name: str, place: int, emitter: Emitter) -> list[str]:
+    """Puts a double, t or dt, where the program finds it, in the type of the states."""
+    T, x = emitter.T, f"%{name}"
+    narrow = []
+    if T == "float":
+        narrow, x = [f"  %{name}.x = fptrunc double %{name} to float"], f"%{name}.x"
+    return [*narrow, f"  %{name}.q = getelementptr {T}, ptr %a5, i64 {place}", f"  store {T} {x}, ptr %{name}.q"]
+
+
+def _one_step(n: int, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
     return [
         "step:",
@@ -253,13 +265,13 @@ def _one_step(n: int, samples: str, lanes: int, calls: list[int], fma: bool) -> 
         "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
         "  %number = add i64 %n2, %k",
         "  %number.x = uitofp i64 %number to double",
-        *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", fma),
-        "  store double %t, ptr %a5",
+        *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", emitter.target.fma),
+        *_clock("t", 0, emitter),
         f"  call void @gather(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
         "  %held.o = mul i64 %k, %s5",
         "  %held = getelementptr i8, ptr %a1, i64 %held.o",
         "  call void @load_controls(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
-        *_programs(lanes, calls),
+        *_programs(emitter.lanes, calls),
         "  %next = add i64 %number, 1",
         "  %phase = urem i64 %next, %n3",
         "  %due = icmp eq i64 %phase, 0",

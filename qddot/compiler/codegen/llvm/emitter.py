@@ -24,6 +24,13 @@ def number_bytes(T: str) -> int:
     return 8 if T == "double" else 4
 
 
+def table(name: str, rows: list[list[int]]) -> str:
+    """A constant array of rows of whole numbers."""
+    width = len(rows[0])
+    text = ", ".join(f"[{width} x i32] [{', '.join(f'i32 {x}' for x in row)}]" for row in rows)
+    return f"@{name}.table = internal constant [{len(rows)} x [{width} x i32]] [{text}]\n"
+
+
 @dataclass(frozen=True)
 class Emitter:
     """Code for `lanes` states at once; a value is a scalar, or a vector with a lane for each state."""
@@ -87,12 +94,18 @@ class Emitter:
         if minus_c:
             lines.append(f"  %v{n}.c = fneg {self.V} {c}")
             c = f"%v{n}.c"
-        return [*lines, *sincos.multiply_add(f"%v{n}", self.V, self.suffix, a, b, c, self.target.fma)]
+        return [*lines, *sincos.multiply_add(f"%v{n}", self.V, self.suffix, a, b, c, self.target.fuses(self.dtype))]
 
     def sincos(self, pair: str, angle: str) -> str:
         """A line that computes %pair, the sine and the cosine of an angle."""
         V = self.V
         return f"  %{pair} = call {{ {V}, {V} }} @{sincos.function(self.T, self.lanes)}({V} {angle}, ptr %env)"
+
+    def sine_or_cosine(self, n: int, op: str, angle: int, value: str, known: set[int]) -> list[str]:
+        """Lines that compute %v{n} of an angle, of which both are computed together, the first time one is needed."""
+        lines = [] if angle in known else [self.sincos(f"sc{angle}", value)]
+        known.add(angle)
+        return [*lines, self.of_pair(f"v{n}", f"sc{angle}", op)]
 
     def of_pair(self, result: str, pair: str, op: str) -> str:
         """A line that takes the sine or the cosine out of a pair."""

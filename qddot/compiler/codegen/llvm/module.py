@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from qddot.compiler.codegen.llvm import sincos
-from qddot.compiler.codegen.llvm.core import Core
 from qddot.compiler.codegen.llvm.emitter import Emitter
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Core:
+    """`@core{name}(in, out, work, env)` on columns of lanes, and the functions that it calls."""
+
+    emitter: Emitter
+    functions: tuple[str, ...]
+    scratch: int  # numbers of a lane
+    outputs: OutputColumns
+    sincos_lanes: int = 1  # of the sine and cosine that it calls besides that of its own width
+
 
 _COMMON = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
@@ -15,8 +28,7 @@ declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, i32, <4 x i1>, <4 x double>
 declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, i32, <4 x i1>)
 """
 
-_AVX512 = """declare void @llvm.x86.sse.sfence()
-declare <8 x double> @llvm.x86.avx512.vpermi2var.pd.512(<8 x double>, <8 x i64>, <8 x double>)
+_AVX512 = """declare <8 x double> @llvm.x86.avx512.vpermi2var.pd.512(<8 x double>, <8 x i64>, <8 x double>)
 declare void @llvm.masked.store.v8f64.p0(<8 x double>, ptr, i32, <8 x i1>)
 """
 
@@ -34,10 +46,8 @@ def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> s
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:
     """Sine, cosine and arctan2 for all lane widths in use."""
     text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
-    for width in sorted(widths):
-        text.append(sincos.define(width, target.fma))
-        if any(e.T == "float" for e in emitters.values()):
-            text.append(sincos.single(width))
+    types = {e.T: "float32" if e.T == "float" else "float64" for e in emitters.values()}
+    text += [sincos.define(T, width, target.fuses(dtype)) for T, dtype in sorted(types.items()) for width in sorted(widths)]
     return text
 
 

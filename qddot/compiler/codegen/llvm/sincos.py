@@ -1,50 +1,65 @@
 """Sine and cosine as LLVM text, for a scalar or for lanes: one reduction, two polynomials, no table, no library.
 
-x = n π/2 + r with |r| ≤ π/4. π/2 is taken in three parts of which n times the first two is exact, so that r is right to
-its last bits wherever |x| ≤ 1e5, also next to multiples of π/2. The polynomials are the classical ones of least error for
-sin and cos on |r| ≤ π/4 (in the form of S. Moshier's and Sun's libraries). Beyond 1e5, lanes are done one by one by the C
-library's functions, whose addresses come in `%env`. NaN and infinity give NaN.
+x = n π/2 + r with |r| ≤ π/4. π/2 is taken in three parts, so that r is right to its last bits wherever |x| ≤ 1e5, also next
+to multiples of π/2. In doubles n times the first two parts is exact, and fused multiply-adds are not needed. In floats they
+are: fused, x - n·p is exact for the first part. Where there are none, floats are reduced as doubles.
+
+The polynomials are of least error for sin and cos on |r| ≤ π/4; those of doubles are the classical ones (in the form of S.
+Moshier's and Sun's libraries). Errors are below two units in the last place. Beyond 1e5, lanes are done one by one by the C
+library's functions of doubles, whose addresses come in `%env`. NaN and infinity give NaN.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 LIMIT = 1e5
 
-TWO_OVER_PI = 0.6366197723675814
-ROUND = 6755399441055744.0  # 1.5 · 2⁵²: adding it leaves the nearest integer in the low bits
-HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-SIN = (
-    -0.16666666666666632,
-    0.00833333333332249,
-    -0.0001984126982985795,
-    2.7557313707070068e-06,
-    -2.5050760253406863e-08,
-    1.58969099521155e-10,
+
+class Constants(NamedTuple):
+    """The numbers of one precision."""
+
+    two_over_pi: float
+    rounding: float  # added to a number, it leaves the nearest integer in the low bits
+    half_pi: tuple[float, float, float]  # in three parts
+    sin: tuple[float, ...]  # r + r z (s0 + s1 z + …), where z is r²
+    cos: tuple[float, ...]  # 1 - z/2 + z² (c0 + c1 z + …)
+
+
+DOUBLE = Constants(
+    0.6366197723675814,
+    6755399441055744.0,  # 1.5 · 2⁵²
+    (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21),
+    (
+        -0.16666666666666632,
+        0.00833333333332249,
+        -0.0001984126982985795,
+        2.7557313707070068e-06,
+        -2.5050760253406863e-08,
+        1.58969099521155e-10,
+    ),
+    (
+        0.0416666666666666,
+        -0.001388888888887411,
+        2.480158728947673e-05,
+        -2.7557314351390663e-07,
+        2.087572321298175e-09,
+        -1.1359647557788195e-11,
+    ),
 )
-COS = (
-    0.0416666666666666,
-    -0.001388888888887411,
-    2.480158728947673e-05,
-    -2.7557314351390663e-07,
-    2.087572321298175e-09,
-    -1.1359647557788195e-11,
+SINGLE = Constants(  # all of them floats
+    0.6366197466850281,
+    12582912.0,  # 1.5 · 2²³
+    (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15),
+    (-0.16666653752326965, 0.008332142606377602, -0.00019513638108037412),
+    (0.04166664555668831, -0.0013887303648516536, 2.4431203200947493e-05),
 )
 
 
 def number(x: float) -> str:
     """A double as LLVM writes it without loss. NaN is signalling: whatever is computed with it is an invalid operation."""
     return "0x7FF4000000000000" if x != x else f"0x{struct.unpack('>Q', struct.pack('>d', x))[0]:016X}"
-
-
-def splat(x: float, lanes: int) -> str:
-    """A number in every lane."""
-    return number(x) if lanes == 1 else f"splat (double {number(x)})"
-
-
-def integers(x: int, lanes: int) -> str:
-    return str(x) if lanes == 1 else f"splat (i64 {x})"
 
 
 def function(T: str, lanes: int) -> str:
@@ -62,16 +77,35 @@ def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: boo
     return [f"  {out}.ab = fmul {V} {a}, {b}", f"  {out} = fadd {V} {out}.ab, {c}"]
 
 
-def define(lanes: int, fused: bool) -> str:
-    """`@sincos(x, env)` on doubles: returns {sin, cos}. The reduction is as exact where multiply-adds are not fused."""
-    V = "double" if lanes == 1 else f"<{lanes} x double>"
-    both = f"{{ {V}, {V} }}"
-    body = "\n".join([*_reduced(lanes, V, fused), *_quadrants(lanes, V), *_is_large(lanes, V)])
-    return f"""define internal {both} @sincos{lanes}({V} %x, ptr %env) alwaysinline {{
+def define(T: str, lanes: int, fused: bool) -> str:
+    """`@sincos(x, env)` on numbers of type T: returns {sin, cos}. `fused`: whether there are fused multiply-adds."""
+    return _Definition(T, lanes, fused).text()
+
+
+class _Definition:
+    """The text as it grows."""
+
+    def __init__(self, T: str, lanes: int, fused: bool) -> None:
+        self.T, self.lanes, self.fused = T, lanes, fused
+        self.constants, self.bits = (DOUBLE, 64) if T == "double" else (SINGLE, 32)
+        self.V, self.I, self.B = (self._vector(x) for x in (T, f"i{self.bits}", "i1"))
+        self.suffix = f"f{self.bits}" if lanes == 1 else f"v{lanes}f{self.bits}"
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        """The function, and the one for angles beyond the limit."""
+        V, name = self.V, function(self.T, self.lanes)
+        both = f"{{ {V}, {V} }}"
+        self._reduce()
+        self._polynomials()
+        self._quadrants()
+        self._is_large()
+        body = "\n".join(self.lines)
+        return f"""define internal {both} @{name}({V} %x, ptr %env) alwaysinline {{
 entry:
 {body}
 slow:
-  %patched = call {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env)
+  %patched = call {both} @{name}_beyond({V} %x, {V} %sin, {V} %cos, ptr %env)
   %sin_slow = extractvalue {both} %patched, 0
   %cos_slow = extractvalue {both} %patched, 1
   br label %done
@@ -82,141 +116,149 @@ done:
   %pair = insertvalue {both} %half, {V} %cos_out, 1
   ret {both} %pair
 }}
-{_beyond(lanes, V, both)}"""
+{self._beyond(both)}"""
 
+    def _vector(self, T: str) -> str:
+        return T if self.lanes == 1 else f"<{self.lanes} x {T}>"
 
-def _reduced(lanes: int, V: str, fused: bool) -> list[str]:
-    """%s and %c of the reduced angle; the number of quarter turns is in the low bits of %shifted."""
-    suffix = "f64" if lanes == 1 else f"v{lanes}f64"
-    lines: list[str] = []
+    def _splat(self, x: float, T: str = "") -> str:
+        """A number in every lane."""
+        return number(x) if self.lanes == 1 else f"splat ({T or self.T} {number(x)})"
 
-    def c(x: float) -> str:
-        return splat(x, lanes)
+    def _integers(self, x: int) -> str:
+        return str(x) if self.lanes == 1 else f"splat (i{self.bits} {x})"
 
-    def fma(out: str, a: str, b: str, d: str) -> None:
-        lines.extend(multiply_add(f"%{out}", V, suffix, a, b, d, fused))
+    def _fma(self, out: str, a: str, b: str, c: str) -> None:
+        self.lines += multiply_add(f"%{out}", self.V, self.suffix, a, b, c, self.fused)
 
-    def polynomial(name: str, coefficients: tuple[float, ...]) -> str:
-        last = c(coefficients[-1])
+    def _reduce(self) -> None:
+        """%r, the reduced angle; the number of quarter turns is in the low bits of %shifted."""
+        own = self.constants
+        self._fma("shifted", "%x", self._splat(own.two_over_pi), self._splat(own.rounding))
+        self.lines.append(f"  %n = fsub {self.V} %shifted, {self._splat(own.rounding)}")
+        if self.T == "float" and not self.fused:
+            self._reduce_as_double()
+            return
+        self.lines.append(f"  %m = fneg {self.V} %n")
+        self._fma("r1", "%m", self._splat(own.half_pi[0]), "%x")
+        self._fma("r2", "%m", self._splat(own.half_pi[1]), "%r1")
+        self._fma("r", "%m", self._splat(own.half_pi[2]), "%r2")
+
+    def _reduce_as_double(self) -> None:
+        """Two parts are enough: n times what is left of π/2 is less than half a unit in the last place of r."""
+        F, D = self.V, self._vector("double")
+        first, second = (self._splat(x, "double") for x in DOUBLE.half_pi[:2])
+        self.lines += [
+            f"  %x.d = fpext {F} %x to {D}",
+            f"  %n.d = fpext {F} %n to {D}",
+            f"  %p1 = fmul {D} %n.d, {first}",
+            f"  %r1 = fsub {D} %x.d, %p1",
+            f"  %p2 = fmul {D} %n.d, {second}",
+            f"  %r2 = fsub {D} %r1, %p2",
+            f"  %r = fptrunc {D} %r2 to {F}",
+        ]
+
+    def _polynomials(self) -> None:
+        """%s and %c of the reduced angle."""
+        V, own = self.V, self.constants
+        self.lines += [f"  %z = fmul {V} %r, %r", f"  %zr = fmul {V} %z, %r"]
+        self._fma("s", "%zr", self._polynomial("ps", own.sin), "%r")
+        if self.T == "float":  # one operation less, and more exact
+            self._fma("w", self._polynomial("pc", own.cos), "%z", self._splat(-0.5))
+            self._fma("c", "%w", "%z", self._splat(1.0))
+        else:
+            self.lines.append(f"  %zz = fmul {V} %z, %z")
+            self._fma("w", self._splat(-0.5), "%z", self._splat(1.0))
+            self._fma("c", "%zz", self._polynomial("pc", own.cos), "%w")
+
+    def _polynomial(self, name: str, coefficients: tuple[float, ...]) -> str:
+        last = self._splat(coefficients[-1])
         for k, coefficient in enumerate(reversed(coefficients[:-1])):
-            fma(f"{name}{k}", last, "%z", c(coefficient))
+            self._fma(f"{name}{k}", last, "%z", self._splat(coefficient))
             last = f"%{name}{k}"
         return last
 
-    fma("shifted", "%x", c(TWO_OVER_PI), c(ROUND))
-    lines.append(f"  %n = fsub {V} %shifted, {c(ROUND)}")
-    lines.append(f"  %m = fneg {V} %n")
-    fma("r1", "%m", c(HALF_PI[0]), "%x")
-    fma("r2", "%m", c(HALF_PI[1]), "%r1")
-    fma("r", "%m", c(HALF_PI[2]), "%r2")
-    lines.append(f"  %z = fmul {V} %r, %r")
-    lines.append(f"  %zr = fmul {V} %z, %r")
-    fma("s", "%zr", polynomial("ps", SIN), "%r")
-    lines.append(f"  %zz = fmul {V} %z, %z")
-    fma("w", c(-0.5), "%z", c(1.0))
-    fma("c", "%zz", polynomial("pc", COS), "%w")
-    return lines
-
-
-def _quadrants(lanes: int, V: str) -> list[str]:
-    """%sin and %cos: quarter turns exchange %s and %c and change their signs."""
-    I = "i64" if lanes == 1 else f"<{lanes} x i64>"
-    B = "i1" if lanes == 1 else f"<{lanes} x i1>"
-    return [
-        f"  %bits = bitcast {V} %shifted to {I}",
-        f"  %odd = and {I} %bits, {integers(1, lanes)}",
-        f"  %swap = icmp ne {I} %odd, {integers(0, lanes)}",
-        f"  %s1 = select {B} %swap, {V} %c, {V} %s",
-        f"  %c1 = select {B} %swap, {V} %s, {V} %c",
-        f"  %ss = and {I} %bits, {integers(2, lanes)}",
-        f"  %next = add {I} %bits, {integers(1, lanes)}",
-        f"  %cs = and {I} %next, {integers(2, lanes)}",
-        f"  %s_sign = shl {I} %ss, {integers(62, lanes)}",
-        f"  %c_sign = shl {I} %cs, {integers(62, lanes)}",
-        f"  %s1i = bitcast {V} %s1 to {I}",
-        f"  %c1i = bitcast {V} %c1 to {I}",
-        f"  %s2i = xor {I} %s1i, %s_sign",
-        f"  %c2i = xor {I} %c1i, %c_sign",
-        f"  %sin = bitcast {I} %s2i to {V}",
-        f"  %cos = bitcast {I} %c2i to {V}",
-    ]
-
-
-def _is_large(lanes: int, V: str) -> list[str]:
-    """Goes to %slow if any lane is beyond the limit."""
-    suffix = "f64" if lanes == 1 else f"v{lanes}f64"
-    lines = [
-        f"  %size = call {V} @llvm.fabs.{suffix}({V} %x)",
-        f"  %large = fcmp ogt {V} %size, {splat(LIMIT, lanes)}",
-    ]
-    if lanes == 1:
-        return [*lines, "  br i1 %large, label %slow, label %done, !prof !0"]
-    any_large = f"  %any = call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> %large)"
-    return [*lines, any_large, "  br i1 %any, label %slow, label %done, !prof !0"]
-
-
-def _beyond(lanes: int, V: str, both: str) -> str:
-    """The lanes beyond the limit, one by one, by the library's functions."""
-    lines = []
-    sin, cos = "%sin", "%cos"
-    for k in range(lanes):
-        if lanes == 1:
-            lines.append(f"  %x{k} = fadd double %x, 0.0")
-        else:
-            lines.append(f"  %x{k} = extractelement {V} %x, i32 {k}")
-        lines += [
-            f"  %size{k} = call double @llvm.fabs.f64(double %x{k})",
-            f"  %far{k} = fcmp ogt double %size{k}, {number(LIMIT)}",
-            f"  br i1 %far{k}, label %call{k}, label %next{k}",
-            f"call{k}:",
-            "  " + f"%sf{k} = call double %sin_function(double %x{k})",
-            "  " + f"%cf{k} = call double %cos_function(double %x{k})",
+    def _quadrants(self) -> None:
+        """%sin and %cos: quarter turns exchange %s and %c and change their signs."""
+        V, I, B, number = self.V, self.I, self.B, self._integers
+        self.lines += [
+            f"  %bits = bitcast {V} %shifted to {I}",
+            f"  %odd = and {I} %bits, {number(1)}",
+            f"  %swap = icmp ne {I} %odd, {number(0)}",
+            f"  %s1 = select {B} %swap, {V} %c, {V} %s",
+            f"  %c1 = select {B} %swap, {V} %s, {V} %c",
+            f"  %ss = and {I} %bits, {number(2)}",
+            f"  %next = add {I} %bits, {number(1)}",
+            f"  %cs = and {I} %next, {number(2)}",
+            f"  %s_sign = shl {I} %ss, {number(self.bits - 2)}",
+            f"  %c_sign = shl {I} %cs, {number(self.bits - 2)}",
+            f"  %s1i = bitcast {V} %s1 to {I}",
+            f"  %c1i = bitcast {V} %c1 to {I}",
+            f"  %s2i = xor {I} %s1i, %s_sign",
+            f"  %c2i = xor {I} %c1i, %c_sign",
+            f"  %sin = bitcast {I} %s2i to {V}",
+            f"  %cos = bitcast {I} %c2i to {V}",
         ]
-        if lanes == 1:
-            lines += ["  br label %next0", "next0:"]
-            before = "%entry"
-            lines.append(f"  %so0 = phi double [ {sin}, {before} ], [ %sf0, %call0 ]")
-            lines.append(f"  %co0 = phi double [ {cos}, {before} ], [ %cf0, %call0 ]")
-        else:
-            before = "%entry" if k == 0 else f"%next{k - 1}"
+
+    def _is_large(self) -> None:
+        """Goes to %slow if any lane is beyond the limit."""
+        any_large = "%large"
+        self.lines += [
+            f"  %size = call {self.V} @llvm.fabs.{self.suffix}({self.V} %x)",
+            f"  %large = fcmp ogt {self.V} %size, {self._splat(LIMIT)}",
+        ]
+        if self.lanes > 1:
+            any_large = "%any"
+            self.lines.append(f"  %any = call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.B} %large)")
+        self.lines.append(f"  br i1 {any_large}, label %slow, label %done, !prof !0")
+
+    def _beyond(self, both: str) -> str:
+        """The lanes beyond the limit, one by one, by the library's functions."""
+        V, lines, before = self.V, list[str](), "%entry"
+        values = {"sin": "%sin", "cos": "%cos"}
+        for k in range(self.lanes):
+            get = f"fadd {self.T} %x, -0.0" if self.lanes == 1 else f"extractelement {V} %x, i32 {k}"
             lines += [
-                f"  %si{k} = insertelement {V} {sin}, double %sf{k}, i32 {k}",
-                f"  %ci{k} = insertelement {V} {cos}, double %cf{k}, i32 {k}",
-                f"  br label %next{k}",
-                f"next{k}:",
-                f"  %so{k} = phi {V} [ {sin}, {before} ], [ %si{k}, %call{k} ]",
-                f"  %co{k} = phi {V} [ {cos}, {before} ], [ %ci{k}, %call{k} ]",
+                f"  %x{k} = {get}",
+                f"  %size{k} = call {self.T} @llvm.fabs.f{self.bits}({self.T} %x{k})",
+                f"  %far{k} = fcmp ogt {self.T} %size{k}, {number(LIMIT)}",
+                f"  br i1 %far{k}, label %call{k}, label %next{k}",
+                f"call{k}:",
             ]
-        sin, cos = f"%so{k}", f"%co{k}"
-    body = "\n".join(lines)
-    return f"""define internal {both} @sincos_beyond{lanes}({V} %x, {V} %sin, {V} %cos, ptr %env) noinline cold {{
+            called = {name: self._call(lines, name, k, value) for name, value in values.items()}
+            lines += [f"  br label %next{k}", f"next{k}:"]
+            for name, value in values.items():
+                lines.append(f"  %{name}.{k} = phi {V} [ {value}, {before} ], [ {called[name]}, %call{k} ]")
+            values, before = {name: f"%{name}.{k}" for name in values}, f"%next{k}"
+        body = "\n".join(lines)
+        arguments = f"{V} %x, {V} %sin, {V} %cos, ptr %env"
+        return f"""define internal {both} @{function(self.T, self.lanes)}_beyond({arguments}) noinline cold {{
 entry:
   %sin_function = load ptr, ptr %env
   %cos_place = getelementptr ptr, ptr %env, i64 1
   %cos_function = load ptr, ptr %cos_place
 {body}
-  %half = insertvalue {both} poison, {V} {sin}, 0
-  %pair = insertvalue {both} %half, {V} {cos}, 1
+  %half = insertvalue {both} poison, {V} {values["sin"]}, 0
+  %pair = insertvalue {both} %half, {V} {values["cos"]}, 1
   ret {both} %pair
 }}
 """
 
-
-def single(lanes: int) -> str:
-    """Sine and cosine of floats by way of doubles."""
-    F, D = ("float", "double") if lanes == 1 else (f"<{lanes} x float>", f"<{lanes} x double>")
-    return f"""define internal {{ {F}, {F} }} @sincos_single{lanes}({F} %x, ptr %env) alwaysinline {{
-  %wide = fpext {F} %x to {D}
-  %pair = call {{ {D}, {D} }} @sincos{lanes}({D} %wide, ptr %env)
-  %s = extractvalue {{ {D}, {D} }} %pair, 0
-  %c = extractvalue {{ {D}, {D} }} %pair, 1
-  %fs = fptrunc {D} %s to {F}
-  %fc = fptrunc {D} %c to {F}
-  %half = insertvalue {{ {F}, {F} }} poison, {F} %fs, 0
-  %out = insertvalue {{ {F}, {F} }} %half, {F} %fc, 1
-  ret {{ {F}, {F} }} %out
-}}
-"""
+    def _call(self, lines: list[str], name: str, k: int, value: str) -> str:
+        """A value with its k-th lane by the library's function, which is one of doubles."""
+        given = f"%x{k}"
+        if self.T == "float":
+            lines.append(f"  %{name}.x{k} = fpext float {given} to double")
+            given = f"%{name}.x{k}"
+        lines.append(f"  %{name}.d{k} = call double %{name}_function(double {given})")
+        result = f"%{name}.d{k}"
+        if self.T == "float":
+            lines.append(f"  %{name}.f{k} = fptrunc double {result} to float")
+            result = f"%{name}.f{k}"
+        if self.lanes == 1:
+            return result
+        lines.append(f"  %{name}.v{k} = insertelement {self.V} {value}, {self.T} {result}, i32 {k}")
+        return f"%{name}.v{k}"
 
 
 def arctan2(lanes: int, V: str, T: str) -> str:

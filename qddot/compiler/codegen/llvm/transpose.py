@@ -11,9 +11,8 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.codegen.llvm import transpose_eight_doubles as eight_doubles
-from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.output_columns import OutputColumns
-from qddot.compiler.codegen.llvm.tables import table
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes, table
+from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 
 Shape = tuple[int, ...]
 
@@ -92,37 +91,76 @@ def shared_rows_function(name: str, columns: OutputColumns, emitter: Emitter) ->
     assert columns.shared is not None
     if (emitter.lanes, emitter.T) == (8, "double"):
         return eight_doubles.shared_rows_function(name, columns.shared, columns.zero)
-    lookup = table(name, [[k] for k in columns.shared])
-    return lookup + _tile_loop(name, columns.size, True, emitter, f"@{name}.table")
+    return _tile_loop(name, columns.size, True, emitter, columns)
 
 
-def _tile_loop(name: str, numbers: int, into_rows: bool, emitter: Emitter, lookup: str | None) -> str:
-    """A loop over tiles of w numbers of each row, a power of two; the last tile begins where it is full."""
-    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
-    if not numbers:
+def part_of_rows_function(name: str, columns: OutputColumns, emitter: Emitter) -> str:
+    """`@name(rows, step, cols, from, count)`: so many numbers, at least as many as lanes, from one on, into rows."""
+    return _tile_loop(name, None, True, emitter, columns)
+
+
+def _tile_loop(name: str, numbers: int | None, into_rows: bool, emitter: Emitter, columns: OutputColumns | None) -> str:
+    """A loop over tiles of w numbers of each row, a power of two; the last tile begins where it is full.
+
+    Where the numbers are None, they are arguments: from which on, and how many. Tiles of zeros are not transposed.
+    """
+    of = ", i64 %from, i64 %count" if numbers is None else ""
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols{of})"
+    if numbers == 0:
         return f"{head} {{\n  ret void\n}}\n"
-    w = min(emitter.lanes, 1 << (numbers.bit_length() - 1))
-    tile = _tile_to_rows if into_rows else _tile_to_columns
+    w = emitter.lanes if numbers is None else min(emitter.lanes, 1 << (numbers.bit_length() - 1))
+    last, end = (str(numbers - w), str(numbers)) if numbers is not None else ("%last", "%count")
+    shared = None if columns is None else columns.shared
+    lookup = None if shared is None else f"@{name}.table"
+    full = _tile_to_rows(w, emitter, lookup) if into_rows else _tile_to_columns(w, emitter)
+    tables = "" if shared is None else _tables(name, shared, None if columns is None else columns.zero, w)
     lines = [
         "entry:",
+        *([f"  %last = sub i64 %count, {w}"] if numbers is None else []),
         "  br label %tile",
         "tile:",
-        "  %next = phi i64 [ 0, %entry ], [ %after, %tile ]",
-        f"  %at = call i64 @llvm.smin.i64(i64 %next, i64 {numbers - w})",
-        *tile(w, emitter, lookup),
+        "  %next = phi i64 [ 0, %entry ], [ %after, %moved ]",
+        f"  %at = call i64 @llvm.smin.i64(i64 %next, i64 {last})",
+        f"  %at.column = add i64 %at, {'%from' if numbers is None else '0'}",
+        *_row_pointers(emitter),
+        *(full if shared is None else _unless_zero(lookup, w, emitter, full)),
+        "  br label %moved",
+        "moved:",
         f"  %after = add i64 %next, {w}",
-        f"  %more = icmp ult i64 %after, {numbers}",
+        f"  %more = icmp ult i64 %after, {end}",
         "  br i1 %more, label %tile, label %done",
         "done:",
         "  ret void",
     ]
     body = "\n".join(lines)
-    return f"{head} {{\n{body}\n}}\n"
+    return f"{tables}{head} {{\n{body}\n}}\n"
 
 
-def _tile_to_columns(w: int, emitter: Emitter, _: str | None) -> list[str]:
+def _tables(name: str, shared: Sequence[int], zero: int | None, w: int) -> str:
+    """For each number its column, and whether the tile that begins with it is zero."""
+    return table(name, [[k, int(set(shared[j : j + w]) == {zero})] for j, k in enumerate(shared)])
+
+
+def _unless_zero(lookup: str | None, w: int, emitter: Emitter, full: list[str]) -> list[str]:
+    """A tile, or zeros where the table says so."""
+    T = emitter.T
+    zeros = [f"  store <{w} x {T}> zeroinitializer, ptr %row{r}.p, align {number_bytes(T)}" for r in range(emitter.lanes)]
+    return [
+        f"  %zero.p = getelementptr [2 x i32], ptr {lookup}, i64 %at.column, i64 1",
+        "  %zero.i = load i32, ptr %zero.p, !invariant.load !1",
+        "  %zero = icmp ne i32 %zero.i, 0",
+        "  br i1 %zero, label %nothing, label %full",
+        "nothing:",
+        *zeros,
+        "  br label %moved",
+        "full:",
+        *full,
+    ]
+
+
+def _tile_to_columns(w: int, emitter: Emitter) -> list[str]:
     """Interleaves rows r and r + L/2, then pairs of pairs, and so on: the columns of all lanes are in order at last."""
-    lines, shuffles = _row_pointers(emitter), _Shuffles(emitter)
+    lines, shuffles = list[str](), _Shuffles(emitter)
     rows = []
     for r in range(emitter.lanes):
         lines.append(f"  %row{r} = load <{w} x {emitter.T}>, ptr %row{r}.p, align {number_bytes(emitter.T)}")
@@ -139,7 +177,7 @@ def _tile_to_columns(w: int, emitter: Emitter, _: str | None) -> list[str]:
 
 def _tile_to_rows(w: int, emitter: Emitter, lookup: str | None) -> list[str]:
     """The reverse: even and odd numbers apart, until each vector is a row."""
-    lines, shuffles = _row_pointers(emitter), _Shuffles(emitter)
+    lines, shuffles = list[str](), _Shuffles(emitter)
     columns = []
     for c in range(w):
         lines += _column_pointer(c, emitter, lookup)
@@ -166,9 +204,9 @@ def _row_pointers(emitter: Emitter) -> list[str]:
 
 def _column_pointer(c: int, emitter: Emitter, lookup: str | None) -> list[str]:
     """%col{c}.p, the column of the c-th number of the tile, by a table or in order."""
-    lines, column = [f"  %col{c}.k = add i64 %at, {c}"], f"%col{c}.k"
+    lines, column = [f"  %col{c}.k = add i64 %at.column, {c}"], f"%col{c}.k"
     if lookup is not None:
-        lines.append(f"  %col{c}.t = getelementptr i32, ptr {lookup}, i64 {column}")
+        lines.append(f"  %col{c}.t = getelementptr [2 x i32], ptr {lookup}, i64 {column}, i64 0")
         lines.append(f"  %col{c}.i = load i32, ptr %col{c}.t, !invariant.load !1")
         lines.append(f"  %col{c}.w = zext i32 %col{c}.i to i64")
         column = f"%col{c}.w"

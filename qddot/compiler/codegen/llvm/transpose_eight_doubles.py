@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qddot.compiler.codegen.llvm.emitter import table
 from qddot.compiler.codegen.llvm.prefetch import ROW_PREFETCH_BYTES
-from qddot.compiler.codegen.llvm.tables import table
 from qddot.compiler.targets.architecture import Architecture
 
 
