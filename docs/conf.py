@@ -5,7 +5,7 @@ import qddot
 project = "qddot"
 author = "The qddot authors"
 release = qddot.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]

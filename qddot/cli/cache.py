@@ -10,10 +10,15 @@ from typing import Any
 from qddot.compiler.runtime.cache import ADVICE, Cache, default_cache
 
 HELP = "Shows and clears the compiled code kept on disk."
+EPILOG = (
+    "It is kept in the folder that the environment variable QDDOT_CACHE_DIR names (empty: nothing is kept), and signed "
+    "with the key in the file that QDDOT_CACHE_KEY names; both have defaults in the user's home."
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, besides the --json that every command has."""
+    parser.epilog = EPILOG
     parser.add_argument("--clear", action="store_true", help="remove all compiled code; it is compiled again when used")
 
 

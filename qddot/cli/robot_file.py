@@ -11,7 +11,7 @@ from qddot.errors import Finding
 from qddot.robot import Robot
 from qddot.robot.load import PRINTED, load
 
-_FILE = f"a URDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}"
+_FILE = f"a URDF, SDF, MJCF, DH or qddot file, or one of: {', '.join(robots.NAMES)}"
 _TRUST = "let the file lead to meshes and included files anywhere, and read MJCF without limits of time and memory"
 
 

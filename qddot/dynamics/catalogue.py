@@ -371,10 +371,12 @@ ALL = FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:
     """A function by name and the formulation that is to compute it."""
-    function = ALL.get(one_name(name, "function"))
+    if not isinstance(name, str) or not isinstance(method, str):
+        name, method = one_name(name, "function"), one_name(method, "method")
+    function = ALL.get(name)
     if function is None:
         raise unknown("function", name, ALL, "a robot")
-    if one_name(method, "method") == "auto":
+    if method == "auto":
         method = next(iter(function.methods))
     method = ALIASES.get(method, method) if name == "mass_matrix" else method
     if method not in function.methods:

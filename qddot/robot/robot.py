@@ -108,7 +108,9 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
     ) -> Array:
         """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames.
 
-        With loops they are those of the actuated joints; `constrained_inverse_dynamics` has the choices that there are.
+        tau = M a + bias - passive - Jᵀ f_ext: what overcomes the model's joint damping, friction and springs is included.
+        `load(…, passive_forces=False)` leaves those out. With loops they are those of the actuated joints;
+        `constrained_inverse_dynamics` has the choices that there are.
         """
         self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
         if self.model.is_constrained:
@@ -124,7 +126,8 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
     ) -> Array:
         """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames.
 
-        With loops they stay closed; `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
+        Joint damping, friction and springs of the model act beside tau. Loops stay closed;
+        `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
         """
         self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
         if self.model.is_constrained:

@@ -188,7 +188,7 @@ def test_the_page_of_the_docs():
     """Its example runs, and its closed form of the spring's Jacobian is right."""
     text = (ROOT / "docs" / "derivatives.md").read_text()
     (block,) = (b for b in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def law" in b)
-    page = {}
+    page = {"np": np, "qddot": qddot, "robot": qddot.load("puma560")}
     exec(compile(block, "derivatives.md", "exec"), page)
     s = Pushed(page["eager"])
     s.q, s.v, s.tau, s.f_ext, d = (page[x] for x in ("q", "v", "tau", "f_ext", "d"))
