@@ -28,6 +28,7 @@ from qddot.compiler.targets.target import Target
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
+from qddot.dynamics.progress import Progress
 from qddot.dynamics.request import Request
 from qddot.dynamics.trace import kinds_of_links
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
@@ -45,7 +46,6 @@ _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions 
 LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
 _MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
 _AS_IT_IS = "Robot(model, compiled=False) runs the algorithm as it is"
-_NOTICE_FROM = 15_000  # operations that take longer than a second to compile
 MAX_KEPT = 64  # pieces of code of users' functions in memory; older ones may still be on disk
 _FACTS: stored.Fields = {
     "method": stored.text,
@@ -74,8 +74,10 @@ def build(model: Model, request: Request) -> Kernel:
     key = _digest(model.digest, request, target.identity)
     found, cached = stored.find(key, fields, target), True
     if found is None:
-        facts, text = _rendered(model, request, inputs, output, target)
-        with _Notice(f"{request.function} of {model.name!r}", facts["instructions"]):
+        what = f"{request.function} of {model.name!r}"
+        with Progress(f"tracing {what}") as progress:
+            facts, text = _rendered(model, request, inputs, output, target)
+            progress.stage = f"compiling {what} ({facts['instructions']:,} operations)"
             data = targets.compile_module(text, target, request.function)
         found, cached = stored.store(key, facts, data, fields, target), False
     facts, data, code = found
@@ -291,7 +293,7 @@ def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
         return kept
     found = stored.find(key, fields)
     if found is None:
-        with _Notice(what, sum(len(p.body) for p in step.programs())):
+        with Progress(f"compiling {what} ({step.instructions():,} operations)"):
             text, layout = time_stepping.render(step, layout, target)
             data = targets.compile_module(text, target, what)
         found = stored.store(key, {"scratch": layout.scratch}, data, fields)
@@ -323,22 +325,6 @@ class _Newest:
 
 
 _loops, _kernels = _Newest(), _Newest()
-
-
-class _Notice:
-    """A line on the terminal while something takes longer than a second, gone afterwards."""
-
-    def __init__(self, what: str, operations: int) -> None:
-        text = f"qddot: compiling {what} ({operations:,} operations) …"
-        self.text = text if operations > _NOTICE_FROM and sys.stderr.isatty() else ""
-
-    def __enter__(self) -> None:
-        if self.text:
-            print(self.text, end="\r", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self.text:
-            print(" " * len(self.text), end="\r", file=sys.stderr, flush=True)
 
 
 # ---- keys ----------------------------------------------------------------------------------------------------------

@@ -1,13 +1,19 @@
 """What keeps first calls short: how much code there is, and how it is compiled."""
 
+import contextlib
+import io
 import re
+import time
 
 import numpy as np
 import pytest
 
 import qddot
 from qddot.compiler.codegen.llvm import memory_plan
+from qddot.compiler.targets import registry as targets
+from qddot.dynamics import progress
 from qddot.joints import Revolute
+from tests.support.mechanisms import built
 
 
 def star(count):
@@ -49,3 +55,55 @@ def test_windows_cover_the_zeros_and_nothing_outside(size, seed, monkeypatch):
     windows = memory_plan.zero_windows(zeros, size)
     covered = {k for start in windows for k in range(start, start + memory_plan.ZERO_WINDOW)}
     assert zeros <= covered <= set(range(size))
+
+
+# ---- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Progress shows after a twentieth of the time."""
+    monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.05)
+
+
+def terminal():
+    """Standard error that is a terminal."""
+    return contextlib.redirect_stderr(Terminal())
+
+
+def test_what_takes_long_is_said_and_wiped_out(soon):
+    with terminal() as shown, progress.Progress("tracing this") as line:
+        time.sleep(0.2)
+        line.stage = "compiling that"
+        time.sleep(0.2)
+    *lines, last, rest = shown.getvalue().split("\r")
+    assert any("qddot: tracing this, 0 s" in x for x in lines)
+    assert any("qddot: compiling that, 0 s" in x for x in lines)
+    assert (last.strip(), rest) == ("", "")
+    assert len(last) == len(lines[-1])
+
+
+def test_what_is_quick_is_not_mentioned():
+    with terminal() as shown, progress.Progress("tracing this"):
+        pass
+    assert shown.getvalue() == ""
+
+
+def test_nothing_is_said_where_there_is_no_terminal(soon, capsys):
+    with progress.Progress("tracing this"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_kernels_say_that_they_are_compiled(soon, monkeypatch):
+    monkeypatch.setenv("QDDOT_CACHE_DIR", "")
+    compile_module = targets.compile_module
+    monkeypatch.setattr(targets, "compile_module", lambda *args: (time.sleep(0.2), compile_module(*args))[1])
+    with terminal() as shown:
+        built(qddot.load("puma560").model, "inverse_dynamics")
+    assert re.search(r"qddot: compiling inverse_dynamics of 'puma560' \(\d+ operations\), 0 s …", shown.getvalue())
