@@ -8,6 +8,7 @@ import concurrent.futures
 import ctypes
 import importlib.metadata
 import json
+import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ import qddot
 from benchmarks import mujoco_peer, native, pinocchio_peer, qddot_side
 from benchmarks.cases import ALL, FUNCTIONS, ROBOTS, Case, case
 from benchmarks.contest import Contestant, check, fastest, race, ratio
+from qddot.compiler.targets.host import host
 
 CPP = tuple(pinocchio_peer.COMPILERS)
 CPP_STORED = tuple(name + pinocchio_peer.STORED for name in CPP)
@@ -172,9 +174,14 @@ def machine(contest: Contest) -> dict[str, Any]:
     cpu = native.cpu()
     flags = cpu.get("flags", "").split()
     simd = next((name for name in ("avx512f", "avx2", "avx", "sse2") if name in flags), platform.machine())
+    name, target = cpu.get("model name", platform.machine()), os.environ.get("QDDOT_TARGET_CPU")
+    if target:  # qddot's code is for another processor; Pinocchio's is for this one
+        kind = host()
+        simd = "avx512f" if kind.avx512 else "avx2" if kind.fma else simd
+        name = f"{name} as {target}"
     peak = contest.peak
     return {
-        "cpu": cpu.get("model name", platform.machine()),
+        "cpu": name,
         "processors": qddot_side.all_threads(),
         "simd": simd,
         "peak_fma_per_second": peak,

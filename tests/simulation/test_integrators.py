@@ -1,9 +1,10 @@
 """Integrators: their order, also where bodies turn, against exact solutions, and what they conserve."""
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
-from scipy.spatial.transform import Rotation
 
 import qddot
 from qddot.joints import Free, Planar, Revolute, Spherical, Universal
@@ -138,7 +139,8 @@ def test_free_rigid_body():
         x /= np.linalg.norm(x)
         return np.stack([x, np.cross(z, x), z])
 
-    wanted = frame(L0).T @ Rotation.from_euler("z", phi).as_matrix() @ frame(L)
+    c, s = math.cos(phi), math.sin(phi)
+    wanted = frame(L0).T @ np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ frame(L)
     for name, dt in (("rk4", 1e-3), ("rkmk4", 1e-3), ("ab4", 1e-3)):
         run = robot.simulate(robot.neutral(), w0, dt=dt, steps=round(seconds / dt), integrator=name, record="end")
         assert np.max(np.abs(run.v[-1] - rates)) < 1e-11, name

@@ -1,5 +1,6 @@
 """Rollouts: compiled against read, the same bits everywhere, controls, forces, loops, events, and wrong use."""
 
+import importlib.util
 import math
 
 import mpmath
@@ -16,6 +17,10 @@ from tests.support.mechanisms import MOVING
 from tests.support.peers import peer
 from tests.support.real_robots import URDFS, WHY
 from tests.support.tolerances import ROUNDING
+
+needs_scipy = pytest.mark.skipif(
+    not importlib.util.find_spec("scipy"), reason="SciPy, of the extra [sim], is not installed"
+)
 
 
 def close(x, y, tolerance=ROUNDING):
@@ -218,6 +223,7 @@ def test_controls_that_are_arrays_are_held_for_a_step():
     close(run.tau[:, 0], [2.0, -4.0, 0.0, 6.0, 6.0])
 
 
+@needs_scipy
 def test_prescribed_motion(arm):
     """A joint goes where it is told, and its force is what inverse dynamics says."""
     q0, v0 = np.array([0.0, -0.5, 0.3, 0.2, 0.4, 0.1]), np.array([0.5, 0.0, 0.0, 0.0, 0.0, 0.0])
@@ -319,6 +325,7 @@ def fivebar():
     return robot, q, robot.project_velocity(q, [1.0, 0.0, 0.0, 0.0])
 
 
+@needs_scipy
 def test_loops_stay_closed(fivebar):
     """Projection keeps them to rounding, Baumgarte's terms to the error of a step; without either they drift."""
     robot, q, v = fivebar
@@ -375,6 +382,7 @@ def test_closed_loops_in_a_batch_with_forces(fivebar):
 
 
 @pytest.mark.parametrize("method", ["DOP853", "Radau", "LSODA"])
+@needs_scipy
 def test_pendulum_by_scipy(method):
     """Against Jacobi's functions, and the time of the crossing against the complete elliptic integral."""
     robot, amplitude = qddot.load("pendulum"), 1.2
@@ -388,6 +396,7 @@ def test_pendulum_by_scipy(method):
     assert run.info["evaluations"] > 0
 
 
+@needs_scipy
 def test_joint_limits_stop(arm):
     robot = arm
     run = robot.simulate(np.zeros(6), np.zeros(6), dt=0.01, steps=300, integrator="DOP853", events=joint_limits(robot))
@@ -405,6 +414,7 @@ def test_joint_limits_stop(arm):
     assert np.isnan(many.q[:, -1]).all()
 
 
+@needs_scipy
 def test_a_sample_that_gets_stuck():
     """x' = x² is infinite after a second: alone that is an error, in a batch the other samples come through."""
     b = qddot.Builder("slide")
@@ -438,6 +448,7 @@ def test_the_jacobian_is_exact():
     close(slopes(y, t), J, 1e-8)
 
 
+@needs_scipy
 def test_adaptive_floating_base_and_free_parameters():
     robot = small_floating()
     q, v = robot.random_state(1)
