@@ -1,5 +1,6 @@
 """Integrators: their order, also where bodies turn, against exact solutions, and what they conserve."""
 
+import importlib.util
 import math
 
 import mpmath
@@ -11,6 +12,9 @@ from qddot.joints import Free, Planar, Revolute, Spherical, Universal
 from qddot.simulation.integrators import INTEGRATORS
 
 SECOND = 1.0
+needs_scipy = pytest.mark.skipif(
+    not importlib.util.find_spec("scipy"), reason="SciPy, of the extra [sim], is not installed"
+)
 
 
 def two_bodies(joint):
@@ -74,6 +78,7 @@ def test_order_with_time_in_the_controls():
 # ---- exact solutions ---------------------------------------------------------------------------------------------------
 
 
+@needs_scipy
 def test_double_pendulum():
     """Against a Taylor series of many digits for the equations of a textbook, the second angle absolute."""
     g = mpmath.mpf("9.81")
@@ -196,6 +201,7 @@ def test_momentum_of_a_floating_tree(integrator):
     assert np.max(np.abs(c - line)) < (1e-10 if integrator != "variational" else 1e-2)
 
 
+@needs_scipy
 def test_stiff_damper_and_spring():
     """A joint whose velocity settles within ten microseconds, at steps of a millisecond. It starts settled."""
     b = qddot.Builder("stiff")
@@ -213,6 +219,7 @@ def test_stiff_damper_and_spring():
     assert not np.isfinite(explicit.q[-1]).any()
 
 
+@needs_scipy
 def test_stiff_controls_are_differentiated():
     """The same stiffness in the law of control: its slopes are in the implicit step."""
     robot = qddot.load("double_pendulum")
