@@ -64,12 +64,13 @@ def test_rounded_separately_the_bits_are_others():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["quadruped", "fivebar"])
 def test_golden_bits_on_arm(arm, name):
-    """A third of the functions, with a floating base and with loops; rollouts and random states among them."""
-    command = [arm, "-m", "tests.support.golden_bits", name, "--part", "0", "3"]
+    """A quarter of the functions, with a floating base and with loops; rollouts and random states among them."""
+    command = [arm, "-m", "tests.support.golden_bits", name, "--part", "0", "4"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)[name]
-    assert {"random_state", "simulate rk4"} <= found.keys()
+    assert "random_state" in found
+    assert any(what.startswith("simulate") for what in found)
     assert_golden(name, found)
 
 
