@@ -32,8 +32,17 @@ class Precise:
         """Whether it may be zero, for all that is known of the data."""
         return abs(self.near) <= self.bound
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether it is zero and known to be: nine in ten operations on a model have such an operand."""
+        return not (self.near or self.bound or self.value)
+
     def __add__(self, x: Any) -> Any:
         y = precise(x)
+        if y.is_nothing:
+            return self
+        if self.is_nothing:
+            return y
         near = self.near + y.near
         cancels = not abs(near) > 0.01 * abs(y.near)
         return Precise(_EXACT.add(self.value, y.value), self.bound + y.bound, None if cancels else near)
@@ -48,6 +57,8 @@ class Precise:
 
     def __mul__(self, x: Any) -> Any:
         y = precise(x)
+        if y.is_nothing or self.is_nothing:
+            return NOTHING
         bound = abs(self.near) * y.bound + abs(y.near) * self.bound
         return Precise(_EXACT.multiply(self.value, y.value), bound, self.near * y.near)
 
@@ -91,6 +102,11 @@ class Precise:
         return f"<{float(self)!r} ± {self.bound:.1g}>"
 
 
+NOTHING = Precise(Decimal(0), 0.0, 0.0)
+
+
 def precise(x: Any) -> Precise:
     """Numbers of formulas, such as 0.5, are exact."""
+    if isinstance(x, float) and x == 0.0:
+        return NOTHING
     return x if isinstance(x, Precise) else Precise(Decimal(float(x)), 0.0, float(x))
