@@ -5,8 +5,9 @@
     python -m benchmarks.first_calls --checkout ../before      # the package of another checkout
 
 Each call runs in a process of its own with an empty cache, one after another; the robot is read before the clock starts.
-Seconds are medians of the rounds: wall time, LLVM's part of it, and the processor time of all threads together, which other
-work on the machine changes less. Where a function is refused, the time is until the error.
+Seconds are medians of the rounds: wall time, LLVM's part of it, and what other work on the machine changes less, the
+processor time of the calling thread (about the wall time of an idle machine) and of all threads together. Where a function
+is refused, the time is until the error.
 """
 
 import argparse
@@ -54,7 +55,8 @@ def first_call(robot_name: str, function: str) -> dict:
     robot = qddot.load(FOLDER / file, floating_base=floating, passive_forces=False)
     rng = np.random.default_rng(0)
     state = (*robot.random_state(rng), rng.standard_normal(robot.nv))[: FUNCTIONS[function]]
-    wall, processor = time.perf_counter(), time.process_time()
+    clocks = {"wall": time.perf_counter, "thread": time.thread_time, "process": time.process_time}
+    begin = {name: clock() for name, clock in clocks.items()}
     facts: dict = {"dof": robot.nv}
     try:
         kernel = robot.kernel(function)
@@ -62,7 +64,7 @@ def first_call(robot_name: str, function: str) -> dict:
         facts["what"] = f"{kernel.info.method}, {kernel.info.form}, {kernel.info.instructions} operations"
     except qddot.QddotError as error:
         facts["what"] = type(error).__name__
-    return {**facts, "wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
+    return {**facts, **{name: clock() - begin[name] for name, clock in clocks.items()}}
 
 
 def in_new_process(checkout: Path, robot: str, function: str) -> dict:
@@ -89,13 +91,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--checkout", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-    print("| robot (DoF) | function | seconds | LLVM | processor | what |\n|---|---|---|---|---|---|")
+    print("| robot (DoF) | function | wall | LLVM | thread | process | what |\n|---|---|---|---|---|---|---|")
     for robot in options.robots.split(","):
         for function in options.functions.split(","):
             found = [in_new_process(options.checkout, robot, function) for _ in range(options.rounds)]
-            wall, llvm, processor = (statistics.median(x[key] for x in found) for key in ("wall", "llvm", "processor"))
-            cells = f"{wall:.2f} | {llvm:.2f} | {processor:.2f} | {found[0]['what']}"
-            print(f"| {robot} ({found[0]['dof']}) | {function} | {cells} |", flush=True)
+            seconds = [statistics.median(x[key] for x in found) for key in ("wall", "llvm", "thread", "process")]
+            cells = " | ".join(f"{x:.2f}" for x in seconds)
+            print(f"| {robot} ({found[0]['dof']}) | {function} | {cells} | {found[0]['what']} |", flush=True)
 
 
 if __name__ == "__main__":
