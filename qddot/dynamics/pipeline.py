@@ -41,7 +41,8 @@ if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
     from qddot.compiler.ir.step_program import Layout as StepLayout
     from qddot.compiler.ir.step_program import Step
 
-MOST_INSTRUCTIONS = 150_000  # of straight-line code: some half a minute to compile
+MOST_INSTRUCTIONS = 150_000  # of straight-line code: some twenty seconds to compile
+MOST_WHEN_ASKED = 300_000  # the same with form="unrolled"
 _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions each
 LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
 _MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
@@ -204,11 +205,11 @@ def _with_loops(model: Model, request: Request) -> tuple[dict[str, Any], Rolled,
 
 def _straight_line(model: Model, request: Request) -> tuple[dict[str, Any], Program]:
     plain, line, method, sums, chosen = cheapest(model, request.function, request.method, **request.tracing)
-    count = len(line.body)
-    if count > MOST_INSTRUCTIONS:
+    count, most = len(line.body), MOST_WHEN_ASKED if request.form == "unrolled" else MOST_INSTRUCTIONS
+    if count > most:
+        asked = f" unless form='unrolled' asks for up to {MOST_WHEN_ASKED:,}" if count <= MOST_WHEN_ASKED else ""
         raise KernelTooLargeError(
-            f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at "
-            f"{MOST_INSTRUCTIONS:,}"
+            f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at {most:,}{asked}"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line

@@ -684,8 +684,12 @@ def test_what_is_too_large_keeps_its_loops(monkeypatch):
     assert "straight-line code stops at 10" in kernel.info.why
     expected = qddot.Robot(robot.model, compiled=False).forward_dynamics_derivatives(q, v, v)
     close(kernel(q, v, v), np.stack(expected), OTHER_ORDER)
-    with pytest.raises(KernelTooLargeError, match="stops at 10; Robot"):
-        robot.kernel("forward_dynamics_derivatives", form="unrolled")
+    unrolled = robot.kernel("forward_dynamics_derivatives", form="unrolled")
+    assert unrolled.info.form == "unrolled"
+    close(unrolled(q, v, v), np.stack(expected), OTHER_ORDER)
+    monkeypatch.setattr(pipeline, "MOST_WHEN_ASKED", 20)
+    with pytest.raises(KernelTooLargeError, match="stops at 20; Robot"):
+        built(robot.model, "forward_dynamics_derivatives", form="unrolled")
 
 
 def test_what_is_too_large_and_has_no_loops_to_keep_runs_as_it_is(monkeypatch):
@@ -693,7 +697,7 @@ def test_what_is_too_large_and_has_no_loops_to_keep_runs_as_it_is(monkeypatch):
     monkeypatch.setenv("QDDOT_CACHE_DIR", "")
     robot = qddot.Robot(random_tree(6, rng=2, kinds=("revolute",), mimic=True).model())
     q, v = robot.random_state(0)
-    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10, and .* cannot be rolled"):
+    with pytest.warns(qddot.QddotWarning, match="straight-line code stops at 10 unless .*, and .* cannot be rolled"):
         a = robot.forward_dynamics(q, v, v)
     assert np.array_equal(a, qddot.Robot(robot.model, compiled=False).forward_dynamics(q, v, v))
 
