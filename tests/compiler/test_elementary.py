@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import joints, scalars
+from qddot import scalars
 from qddot.compiler.codegen import c99
 from qddot.compiler.codegen.abi import c_function
 from qddot.compiler.codegen.printer import Function
@@ -20,6 +20,7 @@ from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.host import native
 from tests.support.c_code import COMPILERS, call, library, needs_compiler
 from tests.support.kernels import compiled, ulps
+from tests.support.mechanisms import bent_chain
 
 NAMES = tuple(elementary.FUNCTIONS)
 EXACT = {"exp": mpmath.exp, "log": mpmath.log, "tanh": mpmath.tanh, "arctan": mpmath.atan}
@@ -172,25 +173,9 @@ def test_derivatives(name):
     assert found == pytest.approx([1.3 * step, 0.7 * step] * 2, rel=1e-14)
 
 
-def bent(q):
-    """A joint along a curve that has a bit of everything."""
-    x = q[0]
-    return np.eye(3).tolist(), (np.tanh(x), scalars.exp(0.1 * x) - 1.0, scalars.log(x * x + 1.0) + np.arctan(x))
-
-
-def chain_of_bent_joints(links):
-    builder = qddot.Builder("bent")
-    before = "world"
-    for k in range(links):
-        builder.link(f"link{k}", 1.0, com=(0.1, 0.0, 0.2), inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
-        builder.joint(f"joint{k}", before, f"link{k}", joints.Own(bent, 1))
-        before = f"link{k}"
-    return builder.robot()
-
-
 def test_programs_with_loops():
     """A robot of joints of the user's own: with loops over links and without, in all widths."""
-    robot = chain_of_bent_joints(3)
+    robot = bent_chain(3)
     q, v = np.random.default_rng(0).standard_normal((2, 11, 3))
     arrays = (q, v, v)
     plain = robot.kernel("inverse_dynamics", form="unrolled")(*arrays)
@@ -205,7 +190,7 @@ def test_programs_with_loops():
 
 @needs_compiler
 def test_exported_robots(tmp_path):
-    robot = chain_of_bent_joints(2)
+    robot = bent_chain(2)
     q, v = np.random.default_rng(0).standard_normal((2, 2))
     exported = robot.export_c("inverse_dynamics", name="f", fma=native().fma)
     lib = library(tmp_path, [exported.source])
