@@ -42,7 +42,8 @@ class Unknown:
 
     __bool__ = _refuse(
         "decide an if",
-        "use qddot.scalars.where(condition, then, otherwise) or np.where, and np.minimum and np.maximum for min and max",
+        "use qddot.scalars.where(condition, then, otherwise) or np.where, np.minimum and np.maximum for min and max, and "
+        "np.array([…]) where NumPy is given a list",
     )
     __float__ = _refuse(
         "become a float",
@@ -59,6 +60,15 @@ class Unknown:
 
     def __hash__(self) -> int:
         raise NotImplementedError
+
+
+def divide(x: Scalar, y: Scalar) -> Scalar:
+    """x / y, by zero infinity or NaN, as IEEE has it; Python's own division of floats raises an error there."""
+    if not (isinstance(y, float | int) and isinstance(x, float | int)) or y != 0:
+        return x / y
+    if x == 0.0 or math.isnan(x):
+        return _NAN
+    return math.copysign(math.inf, x) * math.copysign(1.0, y)
 
 
 def sin(x: Scalar) -> Scalar:
@@ -279,7 +289,7 @@ def _half_power(x: Scalar, halves: int, inverse: bool) -> Scalar:
             out = out * square
         n //= 2
         square = square * square if n else square
-    return 1.0 / out if inverse else out
+    return divide(1.0, out) if inverse else out
 
 
 def interp(x: Scalar, at: Sequence[float], values: Sequence[Scalar]) -> Scalar:

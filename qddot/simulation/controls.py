@@ -1,6 +1,6 @@
 """Laws of control u(t, q, v) -> joint forces, to be traced with the dynamics that they drive.
 
-A law is any function of the time, the coordinates and the velocities of one state, written with arithmetic and the
+A law is any function of the time, the coordinates and the velocities of one state, written with arithmetic, NumPy and the
 functions of `qddot.scalars`. These here are the usual ones; a user's own look the same. References are functions of t too,
 so that their velocities and accelerations follow by differentiating them.
 """

@@ -40,8 +40,8 @@ class Dual:
 
     def __truediv__(self, other: Scalar) -> Dual:
         x = lift(other)
-        value = self.value / x.value
-        return Dual(value, (self.slope - value * x.slope) / x.value)
+        value = scalars.divide(self.value, x.value)
+        return Dual(value, scalars.divide(self.slope - value * x.slope, x.value))
 
     def __pow__(self, n: Scalar) -> Dual:
         return scalars.power(self, n)
@@ -86,7 +86,7 @@ class Dual:
         return Dual(value, value * self.slope)
 
     def log(self) -> Dual:
-        return Dual(scalars.log(self.value), self.slope / self.value)
+        return Dual(scalars.log(self.value), scalars.divide(self.slope, self.value))
 
     def tanh(self) -> Dual:
         value = scalars.tanh(self.value)
@@ -103,7 +103,7 @@ class Dual:
 
     def sqrt(self) -> Dual:
         root = scalars.sqrt(self.value)
-        return Dual(root, self.slope / (2.0 * root))
+        return Dual(root, scalars.divide(self.slope, 2.0 * root))
 
     def arctan2(self, other: Scalar) -> Dual:
         y, x = lift(self), lift(other)

@@ -106,7 +106,7 @@ _OPERATIONS: dict[str, Callable[..., Scalar]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "div": operator.truediv,
+    "div": scalars.divide,
     "neg": operator.neg,
     "pow": scalars.power,
     "sin": scalars.sin,

@@ -99,6 +99,23 @@ def test_kernels_have_the_interpreters_bits(lanes):
     assert np.signbit(zeros).tolist() == [[False, False], [True, True]]
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_comparisons_are_used_far_from_where_they_were_made(lanes):
+    """In another function of the generated code, which has some hundred operations."""
+
+    def function(x):
+        conditions = [scalars.less_equal(x[0], x[1]), scalars.less_equal(scalars.tanh(x[0]), 0.5)]
+        value = x[0]
+        for k in range(800):
+            value = value * x[1] + float(k)
+        return np.array([scalars.where(c, value, scalars.exp(x[1])) for c in conditions], dtype=object)
+
+    kernel, program = compiled(function, [2], (2,), lanes)
+    x = np.array([[0.3, 0.3], [0.4, 0.3], [0.7, 0.5], [-0.2, 0.9], [0.1, np.nan]])
+    expected = np.array([interpreter.run(program, row) for row in x])
+    assert np.array_equal(kernel(x), expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_kernels_of_floats_round_the_function_of_doubles(lanes):
     kernel, _ = compiled(

@@ -168,6 +168,20 @@ def test_conditions_on_arrays(robot):
     np.testing.assert_allclose(run.tau, np.where(run.v < 0.0, -0.2 * run.v, -0.1 * run.v), rtol=1e-15)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("name", ["sqrt", "hypot", "power", "divide"])
+def test_laws_whose_slope_is_infinite_at_rest(robot, name, compiled):
+    """The estimate of the longest step divided by zero there, in Python."""
+    laws = {
+        "sqrt": lambda t, q, v: -np.sqrt(np.abs(v)) * np.sign(v),
+        "hypot": lambda t, q, v: -np.hypot(v, q),
+        "power": lambda t, q, v: np.abs(v) ** 0.3,
+        "divide": lambda t, q, v: np.where(v == 0.0, 0.0, 0.1 / v),
+    }
+    arm = qddot.Robot(robot.model, compiled)
+    assert arm.simulate([0.0, 0.0], [0.0, 0.0], laws[name], dt=1e-3, steps=3).q.tolist() == [[0.0, 0.0]] * 4
+
+
 def test_constraints_and_joints_of_ones_own():
     """A user's constraint and joint are differentiated twice: against differences."""
     tree = qddot.load("scara")

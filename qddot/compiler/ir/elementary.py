@@ -29,6 +29,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+from qddot.scalars import divide
+
 _WORD = 2**64
 
 
@@ -37,15 +39,6 @@ class Step(NamedTuple):
 
     op: str
     args: tuple[Any, ...] = ()
-
-
-def divide(x: float, y: float) -> float:
-    """IEEE division: by zero gives infinity or NaN."""
-    if y != 0.0:
-        return x / y
-    if x == 0.0 or math.isnan(x):
-        return math.nan
-    return math.copysign(math.inf, x) * math.copysign(1.0, y)
 
 
 def bits_of(x: float) -> int:
