@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qddot.compiler.codegen import c99_elementary
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.printer import (
     ATOM,
@@ -28,14 +29,14 @@ from qddot.compiler.codegen.printer import (
 )
 from qddot.errors import InputError
 
-_FUNCTIONS = {"sin": "sin", "cos": "cos", "sqrt": "sqrt", "arctan2": "atan2", "fma": "fma"}
+_FUNCTIONS = {"arctan": "atan", "arctan2": "atan2"}  # that C calls otherwise
 
 # GCC does not know the pragma, and does not contract under -std=c99; Clang does, within an expression.
 _CONTRACTION = ["#ifdef __clang__", "#pragma STDC FP_CONTRACT OFF", "#endif"]
 _RESERVED = re.compile(
     "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
     "restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|main|"
-    "(fma|sin|cos|sqrt|atan2|fabs)[fl]?|NAN|INFINITY|FLT_EVAL_METHOD"
+    "(fma|sin|cos|sqrt|atan2|fabs|exp|log|tanh|atan)[fl]?|u?int64_t|NAN|INFINITY|FLT_EVAL_METHOD"
 )
 
 
@@ -43,9 +44,14 @@ def render(function: Function) -> str:
     """The code of a C function with all that it needs, its own declaration included."""
     printer, T = _Printer(function), _type(function.dtype)
     body = printer.print()
-    text = ["#include <math.h>", ""]
+    own = c99_elementary.definitions(function.name, printer.elementary, _CONTRACTION)
+    text = ["#include <math.h>", *(["#include <stdint.h>"] if own else []), ""]
+    if printer.angles or own:
+        what = "sine and cosine" if printer.angles else "functions such as exp"
+        text = ["#include <float.h>", *text, *_evaluation(T, what)]
     if printer.angles:
-        text = ["#include <float.h>", *text, *_evaluation(T), *_sincos_function(printer.helper, T, function.fma), ""]
+        text += [*_sincos_function(printer.helper, T, function.fma), ""]
+    text += own
     uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
     start = declaration(function.name, function.inputs, function.output, function.dtype)
     text += [f"static inline {start}"] if function.inline else [f"{start};", "", start]
@@ -112,12 +118,12 @@ def _notes(function: Function) -> list[str]:
 C99 = Language("C", ".c", comment, escaped, _notes, _file, _header, _RESERVED, is_c=True)
 
 
-def _evaluation(T: str) -> list[str]:
+def _evaluation(T: str, what: str) -> list[str]:
     """Refuses compilers that compute with more digits than the type has."""
     wider = " || FLT_EVAL_METHOD == 1" if T == "float" else ""
     return [
         f"#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2{wider}",
-        f'#error "sine and cosine need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
+        f'#error "{what} need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
         "#endif",
         "",
     ]
@@ -135,6 +141,7 @@ class _Printer(Printer):
         self.T = _type(function.dtype)
         self.suffix = "" if self.T == "double" else "f"
         self.helper = f"{function.name}_sincos"
+        self.elementary: set[str] = set()  # functions of our own that are called
 
     def comment(self, text: str) -> str:
         return f"    /* {text} */"
@@ -157,10 +164,18 @@ class _Printer(Printer):
     def call(self, name: str, arguments: Sequence[str]) -> Text:
         if name == "arctan2" and self.T == "float" and self.function.own_sincos:  # as the kernel does it
             return f"(float)atan2((double)({arguments[0]}), (double)({arguments[1]}))", SIGN
-        return f"{_FUNCTIONS[name]}{self.suffix}({', '.join(arguments)})", ATOM
+        if name in c99_elementary.NAMES and self.function.own_sincos:
+            self.elementary.add(name)
+            own = c99_elementary.function(self.function.name, name)
+            return (
+                (f"{own}({arguments[0]})", ATOM)
+                if self.T == "double"
+                else (f"(float){own}((double)({arguments[0]}))", SIGN)
+            )
+        return f"{_FUNCTIONS.get(name, name)}{self.suffix}({', '.join(arguments)})", ATOM
 
-    def select(self, low: str, high: str, then: Text, otherwise: Text) -> Text:
-        return f"{low} < {high} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
+    def select(self, condition: str, then: Text, otherwise: Text) -> Text:
+        return f"{condition} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
 
 
 def number(x: float, dtype: str) -> str:
