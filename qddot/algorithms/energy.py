@@ -5,6 +5,7 @@
 | V[i] | V_i          | link velocity in its own frame                                      |
 | L    | L = 𝓘 V      | momentum, Kim (23), carried to the world by Kim (24)                |
 | A_G  |              | momentum about the centre of mass is A_G v                          |
+| J_c  |              | velocity of the centre of mass is J_c v                             |
 """
 
 from __future__ import annotations
@@ -14,12 +15,24 @@ from typing import Any
 from numpy.typing import NDArray
 
 from qddot.algorithms.composite_body import composite_inertias
-from qddot.algorithms.kinematics import link_poses, link_velocities
+from qddot.algorithms.kinematics import apparent_rate, link_poses, link_velocities
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar
-from qddot.spatial import Ad_inv_T, Force, Transform, force
-from qddot.spatial.joint_blocks import Forces, apply
-from qddot.spatial.rotation import Vec, add, cross, dot, scale, sub
+from qddot.spatial import (
+    ZERO,
+    Ad,
+    Ad_inv_T,
+    Force,
+    Inertia,
+    Motion,
+    Transform,
+    force,
+    steiner,
+    transform_inertia,
+    zero_inertia,
+)
+from qddot.spatial.joint_blocks import Ad_columns, Forces, apply
+from qddot.spatial.rotation import Vec, add, cross, dot, mat_add, mat_mat, scale, skew, sub, transpose
 
 
 def kinetic_energy(model: Model, q: Any, v: Any) -> Scalar:
@@ -71,6 +84,48 @@ def centroidal_momentum_matrix(model: Model, q: Any) -> NDArray[Any]:
     for i, _ in model.inward():
         A_G[i] = Forces(_about(c, Ad_inv_T(T_W[i], F)) for F in apply(I_C[i], S[i]))
     return A_G.stack()
+
+
+def centroidal_momentum_matrix_derivative(model: Model, q: Any, v: Any) -> NDArray[Any]:
+    """Ȧ_G, so that the momentum changes by A_G a + Ȧ_G v. In absolute coordinates each body's inertia changes by `_rate`,
+    and the axes S of a joint by Ad_{T_W}(Ṡ + ad_V S).
+    """
+    T_W, V, S = link_poses(model, q), link_velocities(model, q, v), model.axes(q)
+    I_C, I_C_dot, A_G_dot = *model.per_link("I_C", "I_C_dot"), model.joint_columns("A_G_dot")
+    c, p_total = _center_of_mass(model, T_W), model.total(3)
+    I_C[0] = I_C_dot[0] = zero_inertia()
+    for i, _ in model.outward():
+        I_C[i] = transform_inertia(T_W[i], model.inertia[i])
+        I_C_dot[i] = _rate(I_C[i], Ad(T_W[i], V[i]))
+        p_total.add(*I_C_dot[i].h)
+    x, y, z = p_total.sums
+    c_dot = scale(1.0 / model.mass, (x, y, z))
+    for i, p in model.inward():
+        I_C[p], I_C_dot[p] = I_C[p] + I_C[i], I_C_dot[p] + I_C_dot[i]
+        axes = Ad_columns(T_W[i], S[i])
+        changes = Ad_columns(T_W[i], apparent_rate(model, q, v, i, V[i], S[i]))
+        A_G_dot[i] = Forces(
+            _about(c, I_C_dot[i] @ s + I_C[i] @ s_dot) - Force(cross(c_dot, (I_C[i] @ s).f), ZERO)
+            for s, s_dot in zip(axes, changes, strict=True)
+        )
+    return A_G_dot.stack()
+
+
+def center_of_mass_jacobian(model: Model, q: Any) -> NDArray[Any]:
+    """J_c: the linear rows of A_G over the mass. 3×nv, in the world's axes."""
+    return centroidal_momentum_matrix(model, q)[..., 3:, :] * (1.0 / model.mass)
+
+
+def center_of_mass_jacobian_derivative(model: Model, q: Any, v: Any) -> NDArray[Any]:
+    """J̇_c, so that the centre of mass accelerates by J_c a + J̇_c v."""
+    return centroidal_momentum_matrix_derivative(model, q, v)[..., 3:, :] * (1.0 / model.mass)
+
+
+def _rate(G: Inertia, V: Motion) -> Inertia:
+    """How an inertia in the world's coordinates changes while its body moves with the twist V, also in these."""
+    h_dot = add(cross(V.w, G.h), scale(G.m, V.v))
+    W_I = mat_mat(skew(V.w), G.I)
+    return Inertia(0.0, h_dot, mat_add(mat_add(W_I, transpose(W_I)), steiner(V.v, G.h)))
 
 
 def _first_moment(T_W: Any, I: Any) -> Vec:
