@@ -27,7 +27,7 @@ from benchmarks import cases, mujoco_peer
 from qddot.tasks.inverse_kinematics import bounds, random_starts
 
 ROBOTS = ("panda7", "ur5")
-WITHIN, RESTARTS, ITERATIONS = 1e-6, 8, 64
+WITHIN, RESTARTS, ITERATIONS = 1e-6, 8, 100
 
 Solve = Callable[[np.ndarray], np.ndarray]  # a target, 4×4, to a configuration
 Try = Callable[[np.ndarray], bool]  # a start; True if the target is reached, and `q` of the peer is the answer
@@ -122,7 +122,6 @@ def pink_loop(problem: Problem) -> Solve:
 
 def mink_loop(problem: Problem) -> Solve:
     import mink
-    import mujoco
 
     model = mujoco_peer.to_mujoco(problem.robot.model)
     model.jnt_limited[:], model.jnt_range[:] = True, np.stack([problem.lower, problem.upper], axis=-1)
@@ -195,7 +194,9 @@ def main(argv: list[str] | None = None) -> None:
         ours = statistics.median(times["qddot"])
         for label, n, *_ in rows:
             each, good = statistics.median(times[label]), problem.solved(found[label])
-            print(f"  {label:26} {100 * good.mean():7.2f} % of {n:6}   {1e6 * each:10.2f} µs a target   {each / ours:8.1f}×")
+            print(
+                f"  {label:26} {100 * good.mean():7.2f} % of {n:6}   {1e6 * each:10.2f} µs a target   {each / ours:8.1f}×"
+            )
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ class OperationalSpaceMethods(KinematicMethods):
     def dynamically_consistent_inverse(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
         """J̄ = M⁻¹JᵀΛ of the chosen rows of the frame's twist (Khatib): (..., nv, rows).
 
-        J̄ᵀ makes a force on the frame of joint forces. Of all right inverses of J, J̄ V is the motion of least kinetic energy.
+        J̄ᵀ makes a force on the frame of joint forces; J̄ V is the motion of least kinetic energy that gives the twist V.
         """
         rows = list(rows)
         return self.acceleration_by_force(q, frame)[..., rows] @ self.operational_space_inertia(q, frame, rows)
 
     def null_space_projector(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
-        """N = 1 - J̄J: accelerations N a do not move the frame, and joint forces Nᵀtau do not accelerate it. (..., nv, nv)."""
+        """N = 1 - J̄J, (..., nv, nv): velocities N v do not move the frame, joint forces Nᵀtau do not accelerate it."""
         rows = list(rows)
         inverse = self.dynamically_consistent_inverse(q, frame, rows)
         return np.eye(self.nv) - inverse @ self.jacobian(q, frame)[..., rows, :]

@@ -24,7 +24,6 @@ from qddot.mechanism import configurations, parameters
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
-from qddot.robot.kinematics import KinematicMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.tasks import TaskMethods
 

@@ -23,14 +23,14 @@ class TaskMethods(RobotBase):
         *,
         limits: bool = True,
         restarts: int = 8,
-        iterations: int = 64,
+        iterations: int = 100,
         tolerance: float = 1e-8,
         seed: int = 0,
     ) -> Solution:
         """Configurations in which frames are where they should be, for any leading batch axes (docs/inverse_kinematics.md).
 
         `targets` is {frame: target}, where a target is a 4×4 pose, (p, R), (p, quaternion) or a position of three numbers,
-        or tasks of `qddot.tasks`: Pose, Position, Orientation, LookAt, CenterOfMass, Posture, LoopClosure. Loops are closed.
+        or tasks of `qddot.tasks`: Pose, Position, Orientation, LookAt, CenterOfMass, Posture. Loops are closed.
 
         - `q0`: where to start, and near which angles are returned; None: the middle of the limits.
         - `limits`: whether joints stay within theirs.

@@ -138,7 +138,8 @@ class _Motion:
         """J and J̇ v of a frame's rotation and of its origin, in the world's axes."""
         q, v = self.q, self.v
         R = self.run("pose", q, frame=frame)[..., :3, :3]
-        J, V = self.run("jacobian", q, frame=frame), self.run("velocity", q, v, frame=frame)
+        J = self.run("jacobian", q, frame=frame)
+        V = self.on(J, v)
         drift = self.run("acceleration", q, v, np.zeros(self.engine.model.nv), frame=frame)
         linear = drift[..., 3:] + np.cross(V[..., :3], V[..., 3:])
         J = np.concatenate([R @ J[..., :3, :], R @ J[..., 3:, :]], axis=-2)
@@ -170,12 +171,14 @@ def contact_inverse_dynamics(
     cost, slope = _cost(motion, tasks, J.shape[-2], positive(regularization, "regularization"))
     rows, lower, upper, sense = _constraints(engine, several, forces, tau_0, (J, held), limits)
     batch = np.broadcast_shapes(*(x.shape[:-1] for x in (slope, lower, upper)))
-    shared = [np.broadcast_to(x, (*batch, *x.shape[-k:])) for x, k in ((cost, 2), (slope, 1), (rows, 2), (lower, 1), (upper, 1))]
+    shared = [
+        np.broadcast_to(x, (*batch, *x.shape[-k:])) for x, k in ((cost, 2), (slope, 1), (rows, 2), (lower, 1), (upper, 1))
+    ]
     x, success = np.full((*batch, slope.shape[-1]), np.nan), np.zeros(batch, bool)
     for k in np.ndindex(batch):
-        H, g, C, low, high = (np.ascontiguousarray(part[k], dtype=float) for part in shared)
+        H, g, C, low, high = (np.array(part[k], dtype=float, order="C") for part in shared)  # DAQP's own
         if all(np.isfinite(part).all() for part in (H, g, C)) and not np.isnan(low + high).any():
-            best, _, flag, _ = daqp.solve(H, g, C, high, low, sense)
+            best, _, flag, _ = daqp.solve(H, g, C, high, low, sense.copy())
             success[k] = flag > 0
             x[k] = best if flag > 0 else np.nan
     tau = motion.on(forces, x) + tau_0

@@ -8,6 +8,7 @@ starts again from random configurations, the same ones for all samples: results 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,15 +23,15 @@ from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
 from qddot.errors import InputError, KernelTooLargeError
 from qddot.mechanism.configurations import neutral
 from qddot.mechanism.model import Model
-from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATIONARY, STATUS, Iteration
+from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATUS, Iteration
 from qddot.tasks.targets import LoopClosure, Posture, Task, as_tasks, has_positions
 
 Array = NDArray[Any]
 
 _ROUND = 8  # iterations, after which samples that have stopped are taken out
+_FEW, _LONG_ROUND = 64, 32  # samples for which a round costs more by itself than by its iterations
 _NEVER = 1 << 40  # steps between records: there are none
-_STATUSES = {RUNNING: "limit of iterations", CONVERGED: "converged", STATIONARY: "local minimum"}
-_LOST = "not finite"
+_STATUSES = np.array(["limit of iterations", "converged", "local minimum", "not finite"])  # by RUNNING, CONVERGED, …
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Options(NamedTuple):
 
     limits: bool = True
     restarts: int = 8
-    iterations: int = 64
+    iterations: int = 100
     tolerance: float = 1e-8
     seed: int = 0
 
@@ -77,8 +78,8 @@ def inverse_kinematics(engine: Engine, targets: Any, q0: ArrayLike | None, optio
     codes = tuple(task.code(model) for task in tasks)
     parts = [task.numbers(model) for task in tasks]
     tolerance = np.full(2, positive(options.tolerance, "tolerance", "m and rad") ** 2)
-    lower, upper = bounds(model) if options.limits else (np.full(model.nq, -np.inf), np.full(model.nq, np.inf))
-    start = _middle(model, lower, upper) if q0 is None else _real(engine, q0)
+    lower, upper, middle = _limits(engine, bool(options.limits))
+    start = middle if q0 is None else _real(engine, q0)
     try:
         batch = np.broadcast_shapes(start.shape[:-1], *(x.shape[:-1] for x in parts))
     except ValueError:
@@ -110,6 +111,16 @@ def _real(engine: Engine, q0: ArrayLike) -> Array:
     if q.dtype.kind != "f":
         raise InputError(f"q0 must hold real numbers, not {q.dtype}")
     return q.astype(float, copy=False)
+
+
+def _limits(engine: Engine, kept: bool) -> tuple[Array, Array, Array]:
+    """Lower and upper limits, infinite where they are not kept, and the middle between them; found once."""
+    found = engine.kept.get(("limits", kept))
+    if found is None:
+        nq = engine.model.nq
+        lower, upper = bounds(engine.model) if kept else (np.full(nq, -np.inf), np.full(nq, np.inf))
+        found = engine.kept["limits", kept] = lower, upper, _middle(engine.model, lower, upper)
+    return found
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------
@@ -155,11 +166,13 @@ def _turns(model: Model) -> Array:
 
 
 def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: int) -> Array:
-    """Configurations to start again from: between the limits, any angle, any turn of a ball joint.
+    """Configurations to start again from: between the limits and at most half a turn from their middle, any turn of a
+    ball joint.
 
     NaN stands for what stays as in q0: lengths without limits, and free joints.
     """
     rng, out = np.random.default_rng(seed), np.full((several, model.nq), np.nan)
+    centre = _middle(model, lower, upper)
     for i, _ in model.outward():
         joint, place = model.joint[i], model.slots[i].q
         if model.mimic[i] is not None:
@@ -168,10 +181,11 @@ def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: 
             if not joint.is_floating:
                 out[:, place] = [joint.random(rng) for _ in range(several)]
             continue
-        angle = np.array(joint.is_angle, bool)
-        low = np.where(np.isfinite(lower[place]), lower[place], np.where(angle, -np.pi, np.nan))
-        high = np.where(np.isfinite(upper[place]), upper[place], np.where(angle, np.pi, np.nan))
-        out[:, place] = low + (high - low) * rng.random((several, joint.nq))
+        reach = np.where(joint.is_angle, np.pi, np.inf)  # half a turn either way is every angle
+        low, high = np.maximum(lower[place], centre[place] - reach), np.minimum(upper[place], centre[place] + reach)
+        two = np.isfinite(low) & np.isfinite(high)
+        drawn = rng.random((several, joint.nq))
+        out[:, place] = np.where(two, np.where(two, low, 0.0) * (1.0 - drawn) + np.where(two, high, 0.0) * drawn, np.nan)
     return np.asarray(np.clip(out, lower, upper))
 
 
@@ -210,13 +224,12 @@ class _Search:
         """The samples as they stopped, from the first start that converged or the best one, and which start that was."""
         it, tried = self.iteration, 0
         state, restart = self._pursued(q0, numbers), np.zeros(len(q0), int)
-        fresh = random_starts(it.model, it.lower, it.upper, self.restarts, self.seed)
         while tried < self.restarts:
             left = np.flatnonzero(state[:, self.own + STATUS] != CONVERGED)
             if not len(left):
                 break
             several = min(self.restarts - tried, max(1, self.lanes // len(left)))  # what lanes would be empty otherwise
-            starts = fresh[tried : tried + several]
+            starts = self._fresh[tried : tried + several]
             starts = np.where(np.isnan(starts), q0[left][:, None], starts).reshape(-1, it.model.nq)
             found = self._pursued(starts, np.repeat(numbers[left], several, axis=0)).reshape(len(left), several, -1)
             for k in range(several):
@@ -225,6 +238,12 @@ class _Search:
             tried += several
         return state, restart
 
+    @cached_property
+    def _fresh(self) -> Array:
+        """Where to start again; drawn only if some sample needs it."""
+        it = self.iteration
+        return random_starts(it.model, it.lower, it.upper, self.restarts, self.seed)
+
     def _better(self, new: Array, old: Array) -> Array:
         """Where the first start has not converged, and another has, or costs less."""
         done, found = (x[:, self.own + STATUS] == CONVERGED for x in (old, new))
@@ -232,12 +251,11 @@ class _Search:
 
     def _pursued(self, q: Array, numbers: Array) -> Array:
         """Each sample from its start until it stops, or for all iterations."""
-        state, going = self.iteration.start(q), np.arange(len(q))
-        for done in range(0, self.iterations, _ROUND):
-            if not len(going):
-                break
-            part = self._run(state[going], numbers[going], min(_ROUND, self.iterations - done))
-            state[going] = part
+        state, going, done = self.iteration.start(q), np.arange(len(q)), 0
+        while len(going) and done < self.iterations:
+            steps = min(_LONG_ROUND if len(going) <= _FEW else _ROUND, self.iterations - done)
+            part = self._run(state[going], numbers[going], steps)
+            state[going], done = part, done + steps
             going = going[part[:, self.own + STATUS] == RUNNING]
         return state
 
@@ -257,17 +275,16 @@ def _solution(
     """Results with their batch axes; samples that are not sound are NaN."""
     model, own = iteration.model, state[:, iteration.model.nq + iteration.model.nv :]
     q = _unwound(iteration, state[:, : model.nq], q0[sound])
-    names = np.array([_STATUSES[x] for x in own[:, STATUS]], dtype=object)
 
     def spread(x: Array, fill: Any, dtype: Any) -> Any:
         out = np.full((len(sound), *x.shape[1:]), fill, dtype)
         out[sound] = x
-        return out.reshape(*batch, *x.shape[1:])[()]
+        return out.reshape((*batch, *x.shape[1:]))[()]
 
     length, angle = np.sqrt(own[:, LENGTH]), 2.0 * np.arcsin(np.minimum(0.5 * np.sqrt(own[:, ANGLE]), 1.0))
     return Solution(
         spread(q, np.nan, float),
-        spread(names, _LOST, "U19"),
+        spread(_STATUSES[own[:, STATUS].astype(int)], _STATUSES[-1], _STATUSES.dtype),
         spread(length, np.nan, float),
         spread(angle, np.nan, float),
         spread(own[:, ITERATIONS], 0, int),

@@ -46,7 +46,7 @@ COST, DAMPING, STATUS, ITERATIONS, LENGTH, ANGLE = range(6)  # behind q and δ
 N_OWN = 6
 
 FIRST_DAMPING = 1.0
-_LESS_DAMPING, _MORE_DAMPING = 0.2, 4.0
+_LESS_DAMPING, _MORE_DAMPING = 0.5, 4.0
 _LEAST_DAMPING = 1e-6
 _SHORTER = 0.25  # of a step that led uphill
 _REGULAR = 1e-10  # ε, of the trace of J Jᵀ: rows that depend on each other stay solvable
@@ -113,8 +113,8 @@ class Iteration:
 
     def _apart(self, numbers: Array) -> list[Any]:
         """The numbers of each task, and the two tolerances."""
-        x, edges = split(numbers), np.cumsum([0, *self.sizes])
-        return [*(x[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)), *x[-2:]]
+        x, ends = split(numbers), np.cumsum(self.sizes)
+        return [*(x[end - n : end] for n, end in zip(self.sizes, ends, strict=True)), *x[-2:]]
 
     def _errors(self, q: Array, targets: Sequence[Sequence[Scalar]]) -> Errors:
         found = (task.errors(self.model, q, x) for task, x in zip(self.tasks, targets, strict=True))

@@ -241,7 +241,11 @@ class Posture(Task):
 
     def numbers(self, model: Model) -> Array:
         weight = target_arrays.weights(self.weight, "the weight of a posture")
-        each = target_arrays.points(weight, "the weight of a posture", model.nv) if weight.ndim else weight[None].repeat(model.nv)
+        each = (
+            target_arrays.points(weight, "the weight of a posture", model.nv)
+            if weight.ndim
+            else weight[None].repeat(model.nv)
+        )
         return target_arrays.joined(target_arrays.points(self.q, "the posture", model.nq), each)
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:

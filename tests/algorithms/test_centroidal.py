@@ -28,7 +28,9 @@ def test_jacobian_of_the_centre_of_mass_is_its_slope(robot):
 @given(trees())
 def test_rates_are_slopes_along_the_motion(robot):
     s = State(robot)
-    close(robot.centroidal_momentum_matrix_derivative(s.q, s.v), s.slope(s.v, robot.centroidal_momentum_matrix), COMPLEX_STEP)
+    close(
+        robot.centroidal_momentum_matrix_derivative(s.q, s.v), s.slope(s.v, robot.centroidal_momentum_matrix), COMPLEX_STEP
+    )
     close(robot.center_of_mass_jacobian_derivative(s.q, s.v), s.slope(s.v, robot.center_of_mass_jacobian), COMPLEX_STEP)
 
 
@@ -68,7 +70,7 @@ def test_dynamically_consistent_inverse(arm, rows):
 
 
 def test_rows_that_depend_on_each_other_are_refused(arm):
-    with pytest.raises(qddot.InputError, match="has only .* independent rows"):
+    with pytest.raises(qddot.InputError, match=r"has only \d independent rows"):
         qddot.load("scara").dynamically_consistent_inverse(np.full(4, 0.1), "quill")
 
 

@@ -10,7 +10,14 @@ from tests.support.real_robots import ROBOTS, or_skipped
 
 pin = peer("pinocchio")
 
-FILES = [ROBOTS / x for x in ("ur_description/urdf/ur5_robot.urdf", "solo_description/robots/solo12.urdf", "talos_data/robots/talos_reduced.urdf")]
+FILES = [
+    ROBOTS / x
+    for x in (
+        "ur_description/urdf/ur5_robot.urdf",
+        "solo_description/robots/solo12.urdf",
+        "talos_data/robots/talos_reduced.urdf",
+    )
+]
 TOLERANCE = 1e-9  # as in test_pinocchio.py
 
 
@@ -29,7 +36,7 @@ def test_centroidal(path, floating):
     for k in range(0, STATES, 5):
         G = conventions.to_pinocchio_v(*c.layout, c.q[k], np.eye(robot.nv)).T
         close(robot.center_of_mass_jacobian(c.q[k]), pin.jacobianCenterOfMass(c.pin, c.data, c.pq[k]) @ G)
-        rate = pin.computeCentroidalMapTimeVariation(c.pin, c.data, c.pq[k], c.pv[k])
+        rate = pin.dccrba(c.pin, c.data, c.pq[k], c.pv[k])
         close(robot.centroidal_momentum_matrix_derivative(c.q[k], c.v[k]), np.roll(rate, 3, axis=0) @ G)
         pin.centerOfMass(c.pin, c.data, c.pq[k], c.pv[k], c.pa[k])
         ours = robot.center_of_mass_jacobian(c.q[k]) @ c.a[k]

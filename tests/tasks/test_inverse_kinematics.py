@@ -211,7 +211,7 @@ def test_a_floating_robot_stands_on_its_feet():
         q0[7 + 3 * k + 1 : 7 + 3 * k + 3] = hip, -2 * hip
     feet = [f for f in robot.frame_names if f.endswith("foot")]
     targets = {foot: robot.pose(q0, foot)[:3, 3] for foot in feet}
-    com = robot.center_of_mass(q0) + (0.01, 0.02, -0.03)
+    com = robot.center_of_mass(q0) + np.array([0.01, 0.02, -0.03])
     wanted = [*(tasks.Position(f, p) for f, p in targets.items()), tasks.CenterOfMass(com)]
     found = robot.inverse_kinematics(wanted, q0)
     assert found.success
@@ -243,7 +243,9 @@ def test_limits_hold_and_count(arm):
 
 def wheel(**limits):
     b = qddot.Builder("wheel")
-    b.link("arm", 1.0, (0.5, 0.0, 0.0), (1.0, 1.0, 1.0, 0.0, 0.0, 0.0)).joint("turn", "world", "arm", qddot.joints.Revolute(), **limits)
+    b.link("arm", 1.0, (0.5, 0.0, 0.0), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0)).joint(
+        "turn", "world", "arm", qddot.joints.Revolute(), **limits
+    )
     b.frame("tip", "arm", pose((1.0, 0.0, 0.0)))
     return b.robot()
 
@@ -261,9 +263,16 @@ def test_angles_come_back_near_q0():
 def test_limits_of_mimic_joints_are_those_of_the_joint_they_follow():
     b = qddot.Builder("two")
     for k, name in enumerate(("first", "second")):
-        b.link(name, 1.0, (0.5, 0.0, 0.0), (1.0, 1.0, 1.0, 0.0, 0.0, 0.0))
+        b.link(name, 1.0, (0.5, 0.0, 0.0), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
         follows = {"mimic": ("first", -2.0, 0.1)} if k else {"lower": -2.0, "upper": 2.0}
-        b.joint(name, "first" if k else "world", name, qddot.joints.Revolute(), **follows, **({"lower": -1.0, "upper": 0.5} if k else {}))
+        b.joint(
+            name,
+            "first" if k else "world",
+            name,
+            qddot.joints.Revolute(),
+            **follows,
+            **({"lower": -1.0, "upper": 0.5} if k else {}),
+        )
     robot = b.robot()
     lower, upper = bounds(robot.model)
     assert (lower[0], upper[0]) == pytest.approx((-0.2, 0.55))
