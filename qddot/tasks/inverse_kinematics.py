@@ -20,7 +20,7 @@ from qddot.compiler.targets.host import host
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import count, positive
 from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
-from qddot.errors import InputError, KernelTooLargeError
+from qddot.errors import InputError, KernelTooLargeError, shown
 from qddot.mechanism.configurations import neutral
 from qddot.mechanism.model import Model
 from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATUS, Iteration
@@ -217,7 +217,9 @@ class _Search:
         self.iteration, self.loop = iteration, loop
         self.restarts = 0 if options.restarts == 0 else count(options.restarts, "restarts")
         self.iterations = count(options.iterations, "iterations")
-        self.seed, self.lanes = count(options.seed + 1, "seed + 1") - 1, host().lanes("float64")
+        self.seed, self.lanes = options.seed, host().lanes("float64")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise InputError(f"seed is {shown(self.seed)}; it must be a whole number of zero or more")
         self.own = iteration.model.nq + iteration.model.nv
 
     def best(self, q0: Array, numbers: Array) -> tuple[Array, Array]:

@@ -318,6 +318,9 @@ def test_shapes(arm, reached):
     single = arm.inverse_kinematics({TOOL: T[:4].astype(np.float32)}, tolerance=1e-5)
     assert single.q.dtype == np.float64
     assert single.success.all()
+    assert np.array_equal(
+        arm.inverse_kinematics({TOOL: T[0]}, [0] * 6).q, arm.inverse_kinematics({TOOL: T[0]}, np.zeros(6)).q
+    )
 
 
 def test_in_a_second_thread(arm, reached):
@@ -355,6 +358,9 @@ BAD = [
     ({TOOL: E4}, {"tolerance": 0.0}, "tolerance is 0.0"),
     ({TOOL: E4}, {"restarts": -1}, "restarts is -1"),
     ({TOOL: E4}, {"iterations": 0}, "iterations is 0"),
+    ({TOOL: E4}, {"seed": -1}, "seed is -1"),
+    ({TOOL: E4}, {"q0": np.full(6, 1j)}, "q0 must hold real numbers"),
+    ({5: E4}, {}, "frame is 5"),
 ]
 
 
