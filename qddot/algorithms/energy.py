@@ -35,7 +35,6 @@ from qddot.spatial import (
 from qddot.spatial.joint_blocks import Ad_columns, Forces, apply
 from qddot.spatial.rotation import Vec, add, cross, dot, mat_add, mat_mat, scale, skew, sub, transpose
 
-
 _LINEAR = range(3, 6)  # rows of a momentum
 
 
