@@ -120,7 +120,7 @@ def test_sine_and_cosine(dtype, fma, tmp_path, monkeypatch):
     kernel, program = compiled(
         lambda x: np.array([scalars.sin(x[0]), scalars.cos(x[0])], dtype=object), [1], (2,), dtype=dtype
     )
-    lib = library(tmp_path, [c99.render(Function(program, "f", [("q", 1)], ("out", 2), dtype, fma=fma))])
+    lib = library(tmp_path, [c99.render([Function(program, "f", [("q", 1)], [("out", 2)], dtype, fma=fma)])])
     hard = hard_angles()[::3] if dtype == "float64" else float_angles()[::300]
     angles = np.concatenate([hard, [0.0, -0.0, 1e5, -1e5, 1.0000001e5, -3e7, 1e22, np.inf, -np.inf, np.nan]])
     angles = angles.astype(dtype)
@@ -160,7 +160,7 @@ def test_random_arithmetic_has_the_interpreters_bits(tmp_path):
         plain, _ = compiled_program(function)
         programs += [plain, fused(plain)]
         sources += [
-            c99.render(Function(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], ("z", 5), fma=bool(j)))
+            c99.render([Function(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], [("z", 5)], fma=bool(j))])
             for j, program in enumerate(programs[-2:])
         ]
     lib = library(tmp_path, sources)

@@ -244,7 +244,6 @@ def test_the_named_link_command_works(tmp_path, capsys):
             ["--function", "mass_matrix", "--function", "pose", "--library", "it.o", "--name", "f"],
             "--name is the name of",
         ),
-        (["--function", "mass_matrix", "--function", "bias_force"], "--library takes several"),
         (["--function", "mass_matrix", "--target", "cortex-m4"], "--target is for --library"),
     ],
 )
