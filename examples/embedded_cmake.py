@@ -1,4 +1,4 @@
-"""The control functions of a PUMA 560 as a C project, built with CMake and run: python examples/embedded_cmake.py"""
+"""The control functions of a SCARA arm as a C project, built with CMake and run: python examples/embedded_cmake.py"""
 
 import shutil
 import subprocess
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import qddot
 
-robot = qddot.load("puma560")
+robot = qddot.load("scara")
 with tempfile.TemporaryDirectory() as name:
-    folder = Path(name) / "puma"
-    project = robot.export_project(folder, "control", frame="link6", free=["link6.mass"], dtype="float32", layout="cmake")
+    folder = Path(name) / "arm"
+    project = robot.export_project(folder, "control", frame="tip", free=["tool.mass"], dtype="float32", layout="cmake")
     for f in project.functions:
         stack = "" if f.stack_bytes is None else f", {f.stack_bytes} bytes of stack"
         print(f"{f.name}: {sum(f.operations.values())} operations{stack}")
