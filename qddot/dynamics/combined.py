@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from qddot.compiler.ir.program import Program
 
 
+_SINCOS = 15  # instructions of a sine or cosine beyond one: functions that turn links otherwise have others
+
+
 class Combined(NamedTuple):
     """The program of several functions, their inputs by name, and the formulation of each."""
 
@@ -46,7 +49,7 @@ def combined(
 
         def add(parts: list[Part], keep_frames: bool = keep_frames) -> int:
             program = traced_together(model, parts, inputs, free=free, keep_frames=keep_frames, dtype=dtype)
-            found.append((fused(program).cost, program, parts))
+            found.append((fused(program).cost + _SINCOS * program.count()["sincos"], program, parts))
             return found[-1][0]
 
         def part(k: int, method: str, sums: bool = sums) -> Part:

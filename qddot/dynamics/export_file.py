@@ -34,9 +34,16 @@ from qddot.mechanism.model import Model
 # a function, a function and its options, or the name of a function that combines others
 Wanted = str | tuple[str, Mapping[str, Any]] | tuple[str, "Sequence[Wanted]"]
 OF_FUNCTION = ("method", "frame", "prescribed", "by", "free", "name")  # options that a function of a file has
-OF_PLACEMENTS = OF_PATH_TO_BASE | {
-    *("forward_kinematics", "constraint_residual", "constraint_jacobian", "constraint_bias"),
-}  # functions that know no inertias, joint forces or gravity
+_PLACES, _BODIES = {"placement", "position"}, {"inertia", "mass", "com"}
+_KINEMATIC = (*OF_PATH_TO_BASE, "forward_kinematics", "constraint_residual", "constraint_jacobian", "constraint_bias")
+# kinds of free parameters that a function depends on; functions that are not here may depend on all
+DEPENDS_ON: dict[str, set[str]] = {
+    **dict.fromkeys(_KINEMATIC, _PLACES),
+    **dict.fromkeys(("mass_matrix", "mass_matrix_inverse"), _PLACES | _BODIES | {"armature"}),
+    "coriolis_matrix": _PLACES | _BODIES,
+    **dict.fromkeys(("bias_force", "gravity_force"), _PLACES | _BODIES | {"gravity"}),
+    "passive_force": {"damping", "friction", "stiffness", "spring_reference"},
+}
 
 
 class FileOptions(TypedDict, total=False):
@@ -186,7 +193,7 @@ def _with_common(name: str, options: Mapping[str, Any], common: Mapping[str, Any
     needs, own = lookup(name, "auto")[0].needs, dict(options)
     if common.get("prescribed") is not None and "prescribed" in needs:
         own.setdefault("prescribed", common["prescribed"])
-    kinds = ("placement", "position") if name in OF_PLACEMENTS else None
+    kinds = DEPENDS_ON.get(name)
     if free := [x for x in common.get("free", ()) if kinds is None or x.rpartition(".")[2] in kinds]:
         own.setdefault("free", free)
     frames = common.get("frames", ()) if "frame" in needs and "frame" not in own else ()

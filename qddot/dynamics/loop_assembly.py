@@ -168,8 +168,8 @@ class Assembly:
 
     @property
     def closed(self) -> Array:
-        """A configuration with closed loops of the generic rank."""
-        return np.array(self._generic[0])
+        """A configuration with closed loops of the generic rank, away from the neutral one if one was found there."""
+        return np.array(self._generic[-1])
 
     @cached_property
     def _ranks(self) -> Array:

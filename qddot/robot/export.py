@@ -159,8 +159,9 @@ class ExportMethods(RobotBase):
         for name in options:
             if name not in known:
                 raise unexpected(called, name, known)
-        common = {"prescribed": options.get("prescribed"), "free": _names(options.get("free", ()))}
+        common: dict[str, Any] = {"prescribed": options.get("prescribed"), "free": _names(options.get("free", ()))}
         common["frames"] = () if options.get("frame") is None else _names(options["frame"])
+        parameters.parameters(self.model, common["free"])
         dtype = request.dtype_name(options.get("dtype", "float64"))
         listed = export_file.listed(functions, common)
         _check_taken(common, listed)
@@ -221,6 +222,9 @@ def _names(x: Any) -> tuple[str, ...]:
 def _check_taken(common: dict[str, Any], listed: Sequence[tuple[str, Any]]) -> None:
     """That some function takes what was given to all of them."""
     every = [x for name, own in listed for x in (own if isinstance(own, list) else [(name, own)])]
-    for option, key in (("frame", "frames"), ("prescribed", "prescribed"), ("free", "free")):
+    for option, key in (("frame", "frames"), ("prescribed", "prescribed")):
         if common[key] and not any(option in own for _, own in every):
             raise InputError(f"none of the functions takes {option}=; leave it out")
+    for name in common["free"]:
+        if not any(name in own.get("free", ()) for _, own in every):
+            raise InputError(f"none of the functions depends on {name!r}; leave it out of free=")
