@@ -10,7 +10,7 @@ import numpy as np
 
 from qddot.dynamics import request
 from qddot.dynamics.constrained_solver import solver_of
-from qddot.errors import InputError, one_name, unexpected
+from qddot.errors import InputError, one_name, shown, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.robot.base import Array, RobotBase
 
@@ -216,6 +216,8 @@ class ExportMethods(RobotBase):
 
 def _names(x: Any) -> tuple[str, ...]:
     """One name, or several."""
+    if not isinstance(x, Iterable):
+        raise InputError(f"{shown(x)} is no name; give a name, or a list of names")
     return (x,) if isinstance(x, str) else tuple(one_name(name, "a name") for name in x)
 
 

@@ -357,6 +357,8 @@ def test_errors_in_python(monkeypatch):
     robot = qddot.load("scara")
     with pytest.raises(InputError, match="needs functions"):
         robot.export_c([])
+    with pytest.raises(InputError, match="3 is no name; give a name, or a list of names"):
+        robot.export_c(["pose"], frame=3)
     with pytest.raises(InputError, match="combines no functions"):
         robot.export_c([("terms", [])])
     with pytest.raises(InputError, match=r"3 is no function; give a name"):

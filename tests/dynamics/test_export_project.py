@@ -146,6 +146,16 @@ def test_a_sketch_prints_the_results(layout, tmp_path):
         assert np.abs(np.subtract(results[key], x)).max() < 1e-4 * max(1.0, np.abs(x).max())  # some hundred roundings
 
 
+@pytest.mark.skipif(not shutil.which("arm-none-eabi-gcc"), reason="there is no arm-none-eabi-gcc")
+@pytest.mark.parametrize("fma", [True, False])
+def test_a_cortex_m4_compiles_the_library_in_arduinos_dialect(fma, tmp_path):
+    made = qddot.load("scara").export_project(tmp_path, FEW, layout="arduino", dtype="float32", fma=fma, cc="")
+    board = ["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16", "-mfloat-abi=hard", "-std=gnu11", "-O2"]
+    source, out = str(tmp_path / "src" / "scara.c"), str(tmp_path / "it.o")
+    run_compiler("arm-none-eabi-gcc", *board, "-Wall", "-Wextra", "-Werror", "-c", source, "-o", out)
+    assert made.layout == "arduino"
+
+
 def test_manifests(tmp_path):
     robot = strange()
     robot.export_project(tmp_path / "a", FEW, layout="arduino", name="arm", cc="")
