@@ -38,7 +38,7 @@ class PythonPrinter(Printer):
 
 
 def file(function, about):
-    arguments = ", ".join([*(name for name, _ in function.inputs), function.output[0]])
+    arguments = ", ".join([*(name for name, _ in function.inputs), *(name for name, _ in function.outputs)])
     body = PythonPrinter(function).print()
     return "\n".join([about, "import math", "", f"def {function.name}({arguments}):", *body, ""])
 
