@@ -53,7 +53,7 @@ def library(file, functions, sizes=SIZES, size=RESULTS):
     code = llvm_compile.object_file([f.text for f, _ in parts], parts[0][1].target, parts[0][1].triple)
     file.write_bytes(code.data if file.suffix == ".o" else shared_library.linked(code.data, file.name))
     inputs = [(f"x{'abc'[k]}", n) for k, n in enumerate(sizes)]
-    starts = [f"{c99.declaration(name, inputs, ('out', size), dtype)};" for name, _, dtype in functions]
+    starts = [f"{c99.declaration(name, inputs, [('out', size)], dtype)};" for name, _, dtype in functions]
     file.with_suffix(".h").write_text(c99.header("IT_H", "/* functions */", starts))
     return file
 

@@ -144,7 +144,8 @@ def test_exported_c_has_the_kernels_bits(compiler, dtype, tmp_path):
     kernel, program = compiled(every, [2], (6,), dtype=dtype)
     fma = native().fma
     sources = [
-        c99.render(Function(program, f"f{k}", [("x", 2)], ("out", 6), dtype, fma=fma, own_sincos=k == 0)) for k in (0, 1)
+        c99.render([Function(program, f"f{k}", [("x", 2)], [("out", 6)], dtype, fma=fma, own_sincos=k == 0)])
+        for k in (0, 1)
     ]
     lib = library(tmp_path, sources, compiler, "-O2")
     for row in inputs(dtype):
