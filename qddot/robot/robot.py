@@ -27,6 +27,8 @@ from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.kinematics import KinematicMethods
+from qddot.robot.limits import LimitMethods
+from qddot.robot.variants import VariantMethods
 
 if TYPE_CHECKING:
     from qddot.dynamics.export import Source
@@ -37,7 +39,7 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
+class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods, LimitMethods, VariantMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
@@ -78,14 +80,6 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         native.write(self.model, Path(path))
 
     # ---- configurations
-
-    def neutral(self) -> Array:
-        """All coordinates zero, quaternions at rest."""
-        return configurations.neutral(self.model)
-
-    def random_state(self, rng: np.random.Generator | int | None = None) -> tuple[Array, Array]:
-        """A configuration, within the limits where a joint has them, and a velocity."""
-        return configurations.random_state(self.model, np.random.default_rng(rng))
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> Array:
         """The configuration reached from q with the constant velocity v after a time dt."""
@@ -235,7 +229,7 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
 
         `controls` are joint forces: None, an array (..., steps, nv), or a function of (t, q, v). `record` says every how
         many steps the state is kept, "end" only the last. Options (docs/simulation.md): `inputs`, `forces`, `prescribed`,
-        `free`, `t0`, `constraints`, `gains`, `dtype`; for the integrators of SciPy `rtol`, `atol`, `events`.
+        `free`, `t0`, `constraints`, `gains`, `dtype`, `limits`; for the integrators of SciPy `rtol`, `atol`, `events`.
         """
         from qddot.simulation.simulate import simulate
 
