@@ -43,7 +43,7 @@ class LimitMethods(RobotBase):
     def random_state(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None
     ) -> tuple[Array, Array]:
-        """A configuration and a velocity within the limits; with `size`, so many of them: (*size, nq) and (*size, nv)."""
+        """A configuration and a velocity within the limits; with `size`, arrays of them with these leading axes."""
         return configurations.random_state(self.model, np.random.default_rng(rng), _shape(size))
 
     def clip_configuration(self, q: ArrayLike) -> Array:

@@ -2,7 +2,7 @@
 
 A stop pushes back where a coordinate is δ beyond its limit, with max(0, k δ + c δ̇): a spring and a damper that never pull.
 By default they are scaled to the robot: with the inertia m = 1/(M⁻¹)_kk that a degree of freedom has alone in the neutral
-configuration, k = m ω² and c = 2 m ω, ω = 200 1/s, rounded to three digits. Then a joint comes to rest within some 10 ms,
+configuration, as far as loops let it move, k = m ω² and c = 2 m ω, ω = 200 1/s, rounded to three digits. Then a joint comes to rest within some 10 ms,
 bounces back with 14 % of its speed, and rests τ/k beyond its limit under a force τ.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.dynamics.conditioning import felt
 from qddot.dynamics.engine import Engine
@@ -112,17 +113,21 @@ def _rounded(x: Array) -> Array:
 
 
 def _inertia_alone(model: Model) -> Array:
-    """1/(M⁻¹)_kk in the neutral configuration, or M_kk where that is nothing or takes long."""
+    """1/(M⁻¹)_kk in the neutral configuration, of the motion that loops leave; M_kk where that is nothing or takes long."""
     own = [i for i, _ in model.outward() if model.mimic[i] is None]
     if model.nv > _MANY:
         return np.array([x for i in own for x in felt(model).inertia[i]], dtype=float)
-    M = np.asarray(mass_matrix(model, clip(model, neutral(model))), dtype=float)
-    with np.errstate(all="ignore"):
-        try:
-            alone = 1.0 / np.diag(np.linalg.inv(M))
-        except np.linalg.LinAlgError:
-            alone = np.full(model.nv, math.nan)
-    return np.where(np.isfinite(alone) & (alone > 0.0) & (alone <= np.diag(M)), alone, np.diag(M))
+    q = clip(model, neutral(model))
+    M, N = np.asarray(mass_matrix(model, q), dtype=float), np.eye(model.nv)
+    if model.is_constrained:
+        _, size, directions = np.linalg.svd(np.asarray(loop_constraints.jacobian(model, q), dtype=float))
+        N = directions[np.count_nonzero(size > 1e-9 * np.max(size, initial=0.0)) :].T
+    try:
+        ease = np.diag(N @ np.linalg.solve(N.T @ M @ N, N.T))
+    except np.linalg.LinAlgError:
+        ease = np.zeros(model.nv)
+    moves = ease * np.diag(M) > 1e-6  # where it does not, loops hold it, or M is singular
+    return np.where(moves, 1.0 / np.where(moves, ease, 1.0), np.diag(M))
 
 
 # ---- while it runs: on any scalars ------------------------------------------------------------------------------------

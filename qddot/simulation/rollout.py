@@ -212,8 +212,9 @@ class Rollout:
 
     def _joined(self, batch: tuple[int, ...]) -> Array:
         parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        nothing = np.empty((prod(batch), 0), self.dtype)
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else nothing
+        out = np.empty((prod(batch), sum(prod(p.shape) for p in self._parameters)), self.dtype)
+        # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out
 
     # ---- tracing
 
