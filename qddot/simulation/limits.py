@@ -1,9 +1,9 @@
 """What joint limits do in a simulation: compliant stops, joint forces that saturate, or nothing.
 
 A stop pushes back where a coordinate is δ beyond its limit, with max(0, k δ + c δ̇): a spring and a damper that never pull.
-By default they are scaled to the robot: with the inertia m = 1/(M⁻¹)_kk that a degree of freedom has alone in the neutral
-configuration, as far as loops let it move, k = m ω² and c = 2 m ω, ω = 200 1/s, rounded to three digits. Then a joint comes to rest within some 10 ms,
-bounces back with 14 % of its speed, and rests τ/k beyond its limit under a force τ.
+By default they are scaled to the robot: k = m ω² and c = 2 m ω, ω = 200 1/s, rounded to three digits, with the inertia
+m = 1/(M⁻¹)_kk that a degree of freedom has alone in the neutral configuration, as far as loops let it move. Then a joint
+comes to rest within some 10 ms, bounces back with 14 % of its speed, and rests τ/k beyond its limit under a force τ.
 """
 
 from __future__ import annotations

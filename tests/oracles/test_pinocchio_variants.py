@@ -24,7 +24,7 @@ NAMES = (
     "kinova",
     "anymal",
 )
-FILES = [p for p in GOOD if p.stem in NAMES]
+FILES = [p for p in GOOD if p.stem in NAMES and "anymal_c" not in str(p)]  # in which joints and links share names
 BOTH = [(p, floating) for p in FILES for floating in (False, True) if not (floating and len(p.stem) % 2)]
 
 
@@ -101,16 +101,16 @@ def test_attached(path):
     other = hand.pin.copy()
     for k in range(1, len(other.names)):
         other.names[k] = f"hand_{other.names[k]}"
-    for f in other.frames[1:]:
-        f.name = f"hand_{f.name}"
+    for k in range(1, other.nframes):
+        other.frames[k].name = f"hand_{other.frames[k].name}"
     theirs = pin.appendModel(c.pin, other, c.pin.getFrameId(frame), pose)
     T = qddot.Transform(
         qddot.spatial.rotation.constant_rotation(tuple(map(tuple, pose.rotation.tolist()))), tuple(pose.translation)
     )
-    same(c.robot.attach(hand.robot, frame, T, prefix="hand_"), theirs if isinstance(theirs, pin.Model) else theirs[0], rng)
+    same(c.robot.attach(hand.robot, frame, T, prefix="hand_"), theirs, rng)
 
 
-@pytest.mark.parametrize("path", or_skipped(FILES[::2]), ids=short)
+@pytest.mark.parametrize("path", or_skipped([p for p in FILES if "icub" not in p.stem][::2]), ids=short)
 def test_scaled(path):
     c = Case(path, False)
     length, mass, theirs = 1.3, 0.6, c.pin.copy()
