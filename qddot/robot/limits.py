@@ -37,8 +37,12 @@ class LimitMethods(RobotBase):
         return configurations.dof_limit(self.model, "effort")
 
     def neutral(self) -> Array:
-        """All coordinates zero, or the limit nearest to zero, and quaternions at rest."""
-        return configurations.clip(self.model, configurations.neutral(self.model))
+        """All coordinates zero, or at the limit nearest to zero, and quaternions at rest.
+
+        With loops they are zero whatever the limits: to move some of the joints alone would open the loops.
+        """
+        zero = configurations.neutral(self.model)
+        return zero if self.model.is_constrained else configurations.clip(self.model, zero)
 
     def random_state(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None

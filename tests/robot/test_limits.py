@@ -1,5 +1,6 @@
 """Joint limits as arrays, and configurations that keep them."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_neutral_is_inside(robot):
     assert (q[at["hip"]], q[at["slide"]], q[at["spin"]]) == (-0.5, 2.0, 0.0)
     assert q[at["drive"]].tolist() == [0.25, 0.0, 0.0]
     assert q[at["root"]].tolist() == [0, 0, 0, 0, 0, 0, 1]
+
+
+def test_neutral_does_not_open_loops():
+    """Zero is where the loops of a file are closed, also where a limit excludes it."""
+    bar = qddot.load("fourbar")
+    limits = (*bar.model.limits[:-1], bar.model.limits[-1]._replace(lower=(0.5,), upper=(1.0,)))
+    held = qddot.Robot(dataclasses.replace(bar.model, limits=limits), compiled=False)
+    assert np.abs(held.constraint_residual(held.neutral())).max() < 1e-12
 
 
 @pytest.mark.parametrize("size", [None, 0, 1, 300, (2, 3), (0, 4), ()])
