@@ -30,18 +30,22 @@ def random_state(model: Model, rng: np.random.Generator, size: tuple[int, ...] =
         return joint.random(rng, size)
 
     q, fastest = _gather(model, coordinates), dof_limit(model, "velocity")
-    q = np.broadcast_to(q, (*size, model.nq))  # without joints nothing has the batch axes
+    if not model.nq:
+        q = np.zeros((*size, 0))  # without joints nothing has the batch axes
     return _folded(model, q), np.clip(rng.standard_normal((*size, model.nv)), -fastest, fastest)
 
 
 def _folded(model: Model, q: Array) -> Array:
     """Coordinates that were drawn outside their limits, brought inside: what is inside stays as it is drawn."""
     lower, upper = bounds(model)
+    outside = (q < lower) | (q > upper)
+    if not outside.any():
+        return q
     width = np.where(upper > lower, upper - lower, 1.0)
     with np.errstate(invalid="ignore"):
         mirrored = np.where(q < lower, 2.0 * lower - q, 2.0 * upper - q)
         wrapped = np.where(np.isfinite(width), lower + np.mod(q - lower, width), mirrored)
-    return np.where((q < lower) | (q > upper), np.clip(wrapped, lower, upper), q)
+    return np.where(outside, np.clip(wrapped, lower, upper), q)
 
 
 # ---- limits ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from qddot.errors import Finding, ModelError, message, one_name, unknown
+from qddot.errors import Finding, InputError, ModelError, message, one_name, shown, unknown
 from qddot.joints import Fixed, Free, Helical, Joint, Own, Planar
 from qddot.mechanism.builder import WORLD, Builder, check_name, free_name
 from qddot.mechanism.couplings import Coupling, Declared
@@ -315,6 +315,9 @@ def renamed(
 def _new_names(
     model: Model, what: str, known: Sequence[str], given: Mapping[str, str] | None, prefix: str
 ) -> dict[str, str]:
+    if not isinstance(given, Mapping | None) or not isinstance(prefix, str):
+        wrong = f"names are {shown(given)}" if isinstance(prefix, str) else f"the prefix is {shown(prefix)}"
+        raise InputError(f'{wrong}; give names such as {{"old": "new"}}, and a text as prefix')
     for old in given or {}:
         if one_name(old, what) not in known:
             raise unknown(what, old, known, f"robot {model.name!r}")

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
+from qddot.errors import InputError, shown
 from qddot.mechanism import parameters, reductions, variants
 from qddot.mechanism.model import Model
 from qddot.robot.base import RobotBase
@@ -42,6 +43,8 @@ class VariantMethods(RobotBase):
 
         Coordinates of the other come after those of this robot; `prefix` begins its names. Gravity is this robot's.
         """
+        if not isinstance(other, RobotBase):
+            raise InputError(f"what is attached is {shown(other)}; give a robot")
         return self._like(variants.attach(self.model, other.model, frame, pose, prefix))
 
     def locked(self, joints: Mapping[str, ArrayLike]) -> Self:

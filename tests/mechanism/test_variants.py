@@ -345,6 +345,9 @@ REFUSED = {
     "world": (lambda r: r.renamed(links={"left": "world"}), "its new name 'world' is the ground's own name"),
     "empty": (lambda r: r.renamed(joints={"elbow": ""}), "it has no name"),
     "an unknown name": (lambda r: r.renamed(joints={"knee": "x"}), "no joint, loop or constraint 'knee'"),
+    "a list of names": (lambda r: r.renamed(links=["left"]), "names are .*give names such as"),
+    "a number as prefix": (lambda r: r.renamed(prefix=3), "the prefix is 3; .*a text as prefix"),
+    "attached text": (lambda r: r.attach("hand", "tip"), "what is attached is 'hand'; give a robot"),
     "a robot without name": (lambda r: r.renamed(""), "robot: it has no name"),
 }
 

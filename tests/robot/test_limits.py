@@ -82,6 +82,7 @@ def test_random_states_are_inside(robot, size):
         limited = np.isfinite(robot.lower) & np.isfinite(robot.upper)
         spread = np.ptp(q[:, limited], axis=0) / (robot.upper - robot.lower)[limited]
         assert np.all(spread > 0.9)  # all of the range is drawn from
+        assert not np.any((q == robot.lower) | (q == robot.upper))  # and not its ends only
         assert len(np.unique(q[:, robot.q_index["slide"]])) == 300
 
 

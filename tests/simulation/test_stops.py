@@ -132,6 +132,14 @@ def test_single_precision(arm):
     close(run.q, exact.q, 1e-4)
 
 
+def test_stiff_stops_with_an_implicit_step():
+    """Rosenbrock's method knows the slopes of stops: what lies on one settles in steps far too long for RK4."""
+    b = qddot.Builder("weight").link("block", 2.0, inertia=BALL)
+    weight = b.joint("rail", "world", "block", Prismatic(), lower=0.0).robot()
+    run = weight.simulate([-1.9e-6], [0.0], dt=0.01, steps=300, integrator="rosenbrock", limits=Stops(1e7, 1e5))
+    assert run.q[-1, 0] == pytest.approx(-2.0 * 9.81 / 1e7, rel=1e-6)
+
+
 # ---- forces that saturate
 
 
@@ -187,6 +195,13 @@ def test_limits_that_are_left_are_said_once():
         slider().simulate(*start, dt=0.01, steps=20)  # it stays inside
     with pytest.warns(qddot.QddotWarning, match=r"goes beyond its effort limit by 1 N; limits='saturate'"):
         slider(effort_limit=4.0).simulate([0.0], [0.0], np.full((3, 1), -5.0), dt=1e-3, steps=3)
+
+
+def test_limits_are_part_of_what_a_run_is():
+    given = ("ignore", "stops", "saturate", ("stops", "saturate"), Stops(1.0), Stops(1.0, 2.0))
+    runs = [Rollout(slider(effort_limit=1.0), dt=1e-3, limits=x).identity for x in given]
+    assert all(a != b for k, a in enumerate(runs) for b in runs[:k])
+    assert runs[0] == Rollout(slider(effort_limit=1.0), dt=1e-3).identity
 
 
 def test_steps_too_long_for_a_stop(arm):
