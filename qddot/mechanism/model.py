@@ -381,7 +381,14 @@ class Model:
         return identity.digest(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and self.digest == other.digest
+        if self is other or not isinstance(other, Model):
+            return self is other
+        return self.digest == other.digest or (hash(self) == hash(other) and identity.same(self, other))
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of numbers: zeros are equal whatever their sign
+        places = tuple((T.p, T.R.rows) for T in self.placement)
+        return hash((self.name, self.link_names, self.joint_names, self.gravity, self.inertia, self.damping, places))

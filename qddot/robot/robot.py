@@ -25,8 +25,10 @@ from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
+from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.tasks import TaskMethods
+from qddot.robot.variants import VariantMethods
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -35,7 +37,15 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskMethods, ExportMethods):
+class Robot(
+    DerivativeMethods,
+    ConstraintMethods,
+    OperationalSpaceMethods,
+    TaskMethods,
+    LimitMethods,
+    VariantMethods,
+    ExportMethods,
+):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
@@ -76,14 +86,6 @@ class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskM
         native.write(self.model, Path(path))
 
     # ---- configurations
-
-    def neutral(self) -> Array:
-        """All coordinates zero, quaternions at rest."""
-        return configurations.neutral(self.model)
-
-    def random_state(self, rng: np.random.Generator | int | None = None) -> tuple[Array, Array]:
-        """A configuration, within the limits where a joint has them, and a velocity."""
-        return configurations.random_state(self.model, np.random.default_rng(rng))
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: float = 1.0) -> Array:
         """The configuration reached from q with the constant velocity v after a time dt."""
@@ -199,7 +201,7 @@ class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskM
 
         `controls` are joint forces: None, an array (..., steps, nv), or a function of (t, q, v). `record` says every how
         many steps the state is kept, "end" only the last. Options (docs/simulation.md): `inputs`, `forces`, `prescribed`,
-        `free`, `t0`, `constraints`, `gains`, `dtype`; for the integrators of SciPy `rtol`, `atol`, `events`.
+        `free`, `t0`, `constraints`, `gains`, `dtype`, `limits`; for the integrators of SciPy `rtol`, `atol`, `events`.
         """
         from qddot.simulation.simulate import simulate
 

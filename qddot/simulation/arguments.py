@@ -20,6 +20,7 @@ from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 from qddot.simulation.forces import ExternalForce
+from qddot.simulation.limits import Stops
 from qddot.simulation.system import BAUMGARTE, Law, System
 from qddot.spatial.tape import Tape, record
 
@@ -40,6 +41,7 @@ class RolloutOptions(TypedDict, total=False):
     constraints: str
     gains: tuple[float, float] | None
     dtype: DTypeLike
+    limits: str | Stops | Sequence[str | Stops]
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import stiffness
+from qddot.simulation import limits, stiffness
 from qddot.simulation.archive import packed
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.rollout import Progress
@@ -76,6 +76,8 @@ def record_simulation(
         after, q, v = rollout.run(Progress(begin, last), count, every, with_start=begin == 0)
         numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
+        if "limits" not in options:
+            limits.warn_outside(robot.engine, q, rows["tau"], stacklevel=4)
         return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v)}
 
     first = {
@@ -85,6 +87,7 @@ def record_simulation(
         **{f"free {k}": x for k, x in enumerate(rollout.values)},
     }
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}
+    info |= rollout.plan.limits.facts
     batch = start.state.ndim - 1
     chunks = -(-steps // chunk)
     given_as: RecordOptions = {"robot": robot, "info": info, "run_of": rollout.identity, "batch_axes": batch}

@@ -30,6 +30,7 @@ from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS, State
+from qddot.simulation.limits import limit_law, saturated_array
 from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
@@ -79,7 +80,7 @@ class Rollout:
         sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
         tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
         extra = arguments.forces(model, options.get("forces", ()), self._parameters)
-        self.plan = Plan(tape, n_held, extra, motion, *keep)
+        self.plan = Plan(tape, n_held, extra, motion, *keep, limit_law(model, options.get("limits", "ignore")))
         self._supported()
 
     def _supported(self) -> None:
@@ -114,6 +115,7 @@ class Rollout:
             "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
             "gains": plan.gains,
             "rows": plan.rows,  # of the constraints that are kept
+            **plan.limits.facts,
             "dtype": self.dtype,
             "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
@@ -210,8 +212,9 @@ class Rollout:
 
     def _joined(self, batch: tuple[int, ...]) -> Array:
         parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        nothing = np.empty((prod(batch), 0), self.dtype)
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else nothing
+        out = np.empty((prod(batch), sum(prod(p.shape) for p in self._parameters)), self.dtype)
+        # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out
 
     # ---- tracing
 
@@ -244,7 +247,7 @@ class Rollout:
             return self._own_loop(starting, lanes)
         plan = self.plan
         key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.free)
-        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project)
+        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project, plan.limits)
         found = self.engine.kept.get(key)
         if found is None:
             found = self.engine.kept[key] = self._own_loop(starting, lanes)
@@ -354,7 +357,7 @@ class Rollout:
         if law is None and not self.plan.motion:
             return np.zeros(v.shape, self.dtype)
         if self._is_array and not self.plan.motion:
-            return np.broadcast_to(u, v.shape).copy()
+            return saturated_array(np.broadcast_to(u, v.shape).copy(), self.plan.limits)
         t = (self.t0 + self.dt * steps)[:, None]
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
         if not self.engine.compiled:

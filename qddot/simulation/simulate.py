@@ -12,7 +12,7 @@ from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.input_checks import count, positive
 from qddot.errors import InputError, QddotWarning, unknown
-from qddot.simulation import adaptive, stiffness
+from qddot.simulation import adaptive, limits, stiffness
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Progress, Rollout
@@ -63,8 +63,10 @@ def simulate(
         _, q, v = rollout.run(start, steps, every, with_start=True)
         _warn_diverged(robot.engine, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
-    info |= {"dt": rollout.dt, "free": rollout.free}
+    info |= {"dt": rollout.dt, "free": rollout.free, **rollout.plan.limits.facts}
     tau = rollout.forces_at(numbers, q, v)
+    if "limits" not in options:
+        limits.warn_outside(robot.engine, q, tau, stacklevel=3)
     return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot.engine, q, v), info=info)
 
 

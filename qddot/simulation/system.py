@@ -1,8 +1,9 @@
 """What integrators ask of a robot: accelerations under its controls and forces, and how its coordinates move.
 
 A `Plan` says what is simulated: the law of the joint forces u(t, q, v), external forces f(t, q, v), DoF with a
-prescribed motion, how constraints are kept. A `System` is that of one sample, while it is traced or on floats. A user's
-functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays the same operations.
+prescribed motion, how constraints are kept, what joint limits do. A `System` is that of one sample, while it is traced or
+on floats. A user's functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays
+the same operations.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from qddot.dynamics.pipeline import program_of, unknowns
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import with_sums_of_angles
 from qddot.scalars import Scalar, split, stack
+from qddot.simulation.limits import IGNORED, LimitLaw, saturated, stop_forces
 from qddot.spatial.dual import Dual
 from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
 from qddot.spatial.tape import Tape
@@ -53,6 +55,7 @@ class Plan:
     rows: tuple[int, ...] = ()  # of the constraints
     gains: tuple[float, float] | None = None
     project: bool = False
+    limits: LimitLaw = IGNORED
 
     @property
     def function(self) -> str:
@@ -131,12 +134,18 @@ class System:
 
     # ---- how it accelerates
 
+    def driven(self, t: Scalar, q: Array, v: Array) -> Array:
+        """Joint forces by the law, as far as drives can give them."""
+        if self.plan.law is None:
+            return np.zeros(self.model.nv)
+        tau = stack(self.plan.law([t], q, v, *(() if self.held is None else (self.held,))))
+        return saturated(tau, self.plan.limits.effort) if self.plan.limits.effort else tau
+
     def applied(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array | None]:
-        """Joint forces by the law, and external forces, (n_links, 6) in body frames."""
-        tau = np.zeros(self.model.nv)
-        if self.plan.law is not None:
-            held = () if self.held is None else (self.held,)
-            tau = stack(self.plan.law([t], q, v, *held))
+        """Joint forces of drives and stops, and external forces, (n_links, 6) in body frames."""
+        tau = self.driven(t, q, v)
+        if self.plan.limits.stiffness:
+            tau = tau + stop_forces(self.model, self.plan.limits, q, v)
         pushes = [stack(f([t], q, v, *self.values), (self.model.n_links, 6)) for f in self.plan.forces]
         return tau, sum(pushes[1:], pushes[0]) if pushes else None
 
@@ -164,8 +173,12 @@ class System:
         return algorithm(dynamics, q, v, tau, f_ext), tau
 
     def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
-        """The joint forces that act."""
-        return self.accelerations(t, q, v)[1] if self.plan.motion else self.applied(t, q, v)[0]
+        """The joint forces of drives, and those that a prescribed motion takes."""
+        tau = self.driven(t, q, v)
+        if not self.plan.motion:
+            return tau
+        taken = self.accelerations(t, q, v)[1]
+        return stack([taken[k] if k in self.plan.motion else x for k, x in enumerate(split(tau))])
 
     def settle(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
         """What a step has left undone: prescribed degrees of freedom where their motion is, constraints projected."""
@@ -220,7 +233,7 @@ class System:
     def linearized(self, t: Scalar, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
         """M, and the slopes by q, in the tangent space, and by v of M a + bias - passive - tau - Jᵀf_ext."""
         by_q, by_v, M = derivatives.inverse_dynamics_derivatives(self.dynamics, q, v, a)
-        if self.plan.law is None and not self.plan.forces:
+        if self.plan.law is None and not self.plan.forces and not self.plan.limits.stiffness:
             return M, by_q, by_v
 
         def pushed(model: Model, q: Array, v: Array) -> Array:
