@@ -65,7 +65,8 @@ def simulate(
     t = rollout.t0 + rollout.dt * numbers
     info |= {"dt": rollout.dt, "free": rollout.free}
     tau = rollout.forces_at(numbers, q, v)
-    return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot.engine, q, v), info=info)
+    channels = drift(robot.engine, q, v, tuple(rollout.plan.motion or ()))
+    return Trajectory(robot, t, q, v, tau=tau, channels=channels, info=info)
 
 
 def _warn_diverged(engine: Engine, q: Any, v: Any, numbers: Any, integrator: str) -> None:
@@ -110,17 +111,29 @@ def _adaptively(
     return q, v, {**own, **facts}
 
 
-def drift(engine: Engine, q: Any, v: Any) -> dict[str, Any]:
-    """How far constraints are off, in position and in velocity; nothing where there are none."""
+def drift(engine: Engine, q: Any, v: Any, driven: tuple[int, ...] = ()) -> dict[str, Any]:
+    """How far constraints are off, in position and in velocity; nothing where there are none.
+
+    `driven` are the degrees of freedom with a prescribed motion.
+    """
     if not engine.model.is_constrained:
         return {}
+    solver = solver_of(engine)
     residual = engine.evaluate("constraint_residual", q)
     rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
-    if np.any(solver_of(engine).dependence(q, v) > 1.0):
+    off, fast = np.max(np.abs(residual), axis=-1), np.max(np.abs(rate), axis=-1)
+    if driven and np.any(off > solver.open_limit):
+        warnings.warn(
+            f"the prescribed motion has torn the loops of robot {engine.model.name!r} open, by {np.nanmax(off):.2g} m or "
+            f"rad: they cannot follow it through a singular configuration; prescribe less, or the motion of another joint",
+            QddotWarning,
+            stacklevel=4,
+        )
+    elif np.any((solver.hybrid_dependence(q, v, driven) if driven else solver.dependence(q, v)) > 1.0):
         warnings.warn(
             f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
             f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
             QddotWarning,
             stacklevel=4,
         )
-    return {"drift": np.max(np.abs(residual), axis=-1), "drift_rate": np.max(np.abs(rate), axis=-1)}
+    return {"drift": off, "drift_rate": fast}
