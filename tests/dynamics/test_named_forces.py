@@ -22,6 +22,7 @@ from tests.support.tolerances import COMPLEX_STEP
 
 STEP = 1e-20
 AXES = {"frame": "body", "world": "aligned", "link": "body"}
+FEW_AXES = ["world", *(pytest.param(x, marks=pytest.mark.slow) for x in ("frame", "link"))]  # of tests that compile much
 
 
 def crane():
@@ -154,7 +155,7 @@ def test_slopes_in_the_axes_of_the_world(robot, eager):
     close(named_forces.slopes(robot.engine, s.q, s.wrenches, "world"), slopes(eager, s, "world"))
 
 
-@pytest.mark.parametrize("expressed_in", AXES)
+@pytest.mark.parametrize("expressed_in", FEW_AXES)
 def test_derivatives_of_the_whole_by_complex_steps(robot, eager, expressed_in):
     """Nothing of the chain rule is shared: accelerations and forces themselves are differentiated."""
     s, given = Pushed(robot), {"expressed_in": expressed_in}
@@ -177,7 +178,7 @@ def test_derivatives_of_the_whole_by_complex_steps(robot, eager, expressed_in):
         close(d.dq[k], alone.dq, 1e-12)
 
 
-@pytest.mark.parametrize("expressed_in", AXES)
+@pytest.mark.parametrize("expressed_in", FEW_AXES)
 def test_loops_take_names(expressed_in):
     robot = qddot.load("fivebar")
     q, _ = robot.close_loops(robot.neutral() + 0.1)
@@ -292,7 +293,10 @@ def laws(robot):
     }
 
 
-@pytest.mark.parametrize("name", ["ground", "spring", "wind", *(f"wrench {x}" for x in AXES)])
+MORE_LAWS = [pytest.param(x, marks=pytest.mark.slow) for x in ("spring", "wind", "wrench frame", "wrench link")]
+
+
+@pytest.mark.parametrize("name", ["ground", "wrench world", *MORE_LAWS])
 def test_forces_of_one_state(robot, eager, name):
     """What a simulation is given acts the same at a state, and so do its slopes, by differences."""
     law, s = laws(robot)[name], Pushed(robot, (2, 3))

@@ -10,10 +10,9 @@ import pytest
 import qddot
 from qddot.scalars import sin
 from qddot.simulation import controls, forces
-from tests.support.paths import ROOT
 
 STEPS = 12
-EXPLICIT = ["semi_implicit_euler", "rk4", "rkmk4", "ab4"]
+MANY = pytest.param((3, 5), marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +71,14 @@ def agree(robot, q, v, rows, law=None, **options):
     return sim
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (3, 5)])
-@pytest.mark.parametrize("integrator", [*EXPLICIT, "variational", "rosenbrock"])
+@pytest.mark.parametrize("batch", [(), (1,), MANY])
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "rkmk4", "ab4", "variational", "rosenbrock"])
 def test_bits_of_simulate(integrator, batch):
     robot = qddot.load("double_pendulum")
     agree(robot, *start(robot, batch), dt=1e-3, integrator=integrator)
 
 
-@pytest.mark.parametrize("batch", [(), (9,)])
+@pytest.mark.parametrize("batch", [(), MANY])
 def test_bits_of_arms_legs_and_loops(arm, dog, batch):
     agree(arm, *start(arm, batch), dt=1e-3)
     agree(arm, *start(arm, batch), dt=1e-3, dtype="float32")
@@ -93,10 +92,15 @@ def test_bits_of_arms_legs_and_loops(arm, dog, batch):
         agree(fivebar, q, np.zeros(4), start(fivebar, batch)[2], dt=1e-3, constraints=keep)
 
 
-def test_bits_with_parameters_laws_and_motion(arm):
+def test_bits_with_parameters(arm):
     q, v, rows = start(arm, (3,))
     link = arm.link_names[-1]
     agree(arm, q[0], v[0], rows[0], dt=1e-3, free={f"{link}.mass": np.array([0.1, 0.5, 2.0])})
+
+
+@pytest.mark.slow
+def test_bits_with_laws_and_motion(arm):
+    q, v, rows = start(arm, (3,))
 
     def law(t, q, v, u):
         return u[0] * sin(t) - u[1] * v
@@ -105,6 +109,13 @@ def test_bits_with_parameters_laws_and_motion(arm):
     agree(arm, q, v, None, controls.pd(arm, arm.neutral(), 20.0, 2.0), dt=1e-3)
     q[..., 0], v[..., 0] = 0.0, 0.5
     agree(arm, q, v, rows, dt=1e-3, prescribed={arm.joint_names[0]: lambda t: 0.5 * t})
+
+
+def test_laws_have_inputs():
+    robot = qddot.load("double_pendulum")
+    q, v, rows = start(robot, (3,))
+    agree(robot, q, v, rows[..., :1], lambda t, q, v, u: u[0] * sin(t) - 0.1 * v, inputs=1, dt=1e-3)
+    agree(robot, q, v, None, lambda t, q, v: -0.1 * v, dt=1e-3)
 
 
 def test_the_eager_robot_steps_too():
@@ -290,6 +301,5 @@ def test_a_step_of_an_arm_takes_four_microseconds():
     """`python -m benchmarks.stepping` measures; this fails where an array is looked up anew at every step."""
     from benchmarks import stepping
 
-    found = stepping.main(["--rounds", "5", "--robots", "puma560"])
-    assert found["puma560"]["step"] < 8e-6  # a shared machine
-    assert (ROOT / "benchmarks" / "stepping.py").is_file()
+    found = stepping.main(["--rounds", "20", "--robots", "puma560"])
+    assert found["puma560"]["step"] < 4e-6
