@@ -55,10 +55,11 @@ def link_forces(engine: Engine, q: Any, f_ext: Forces, expressed_in: str = "fram
         return f_ext
     pushes, out = _pushes(engine, f_ext), []
     poses = engine.evaluate("forward_kinematics", q) if expressed_in == "world" else None
-    for frame, wrench in pushes:
-        m, f = _in_link_axes(frame, wrench, expressed_in, poses)
-        m = m if expressed_in == "link" else m + np.cross(_origin(frame), f)
-        out.append((frame.link, np.concatenate([m, f], axis=-1)))
+    with np.errstate(all="ignore"):  # a sample that is not finite is its own affair, as in kernels
+        for frame, wrench in pushes:
+            m, f = _in_link_axes(frame, wrench, expressed_in, poses)
+            m = m if expressed_in == "link" else m + np.cross(_origin(frame), f)
+            out.append((frame.link, np.concatenate([m, f], axis=-1)))
     return _gathered(engine.model, out, (6,))
 
 
@@ -67,10 +68,11 @@ def slopes(engine: Engine, q: Any, f_ext: Forces, expressed_in: str) -> Array | 
     if expressed_in != "world":
         return None
     poses, out = engine.evaluate("forward_kinematics", q), []
-    for frame, wrench in _pushes(engine, f_ext):
-        turning = engine.evaluate("jacobian", q, frame=engine.model.link_names[frame.link])[..., :3, :]
-        m, f = (_cross(x[..., None], turning) for x in _in_link_axes(frame, wrench, "world", poses))
-        out.append((frame.link, np.concatenate([m + _cross(_origin(frame)[:, None], f), f], axis=-2)))
+    with np.errstate(all="ignore"):
+        for frame, wrench in _pushes(engine, f_ext):
+            turning = engine.evaluate("jacobian", q, frame=engine.model.link_names[frame.link])[..., :3, :]
+            m, f = (_cross(x[..., None], turning) for x in _in_link_axes(frame, wrench, "world", poses))
+            out.append((frame.link, np.concatenate([m + _cross(_origin(frame)[:, None], f), f], axis=-2)))
     return _gathered(engine.model, out, (6, engine.model.nv))
 
 

@@ -53,17 +53,17 @@ def simulate(
     numbers = np.arange(0, steps + 1, every)
     info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
     if is_adaptive:
-        q, v, facts = _adaptively(rollout, start, integrator, numbers, **tolerances)
+        q, v, found = _adaptively(rollout, start, integrator, numbers, **tolerances)
         if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
             numbers = numbers[np.isfinite(q).all(axis=-1)]
             q, v = q[: len(numbers)], v[: len(numbers)]
-        info |= facts
+        info |= found
     else:
         stiffness.warn(rollout, start, stacklevel=3)
         _, q, v = rollout.run(start, steps, every, with_start=True)
         _warn_diverged(robot.engine, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
-    info |= {"dt": rollout.dt, "free": rollout.free}
+    info |= facts(rollout)
     tau = rollout.forces_at(numbers, q, v)
     channels = drift(robot.engine, q, v, tuple(rollout.plan.motion or ()))
     return Trajectory(robot, t, q, v, tau=tau, channels=channels, info=info)
@@ -109,6 +109,11 @@ def _adaptively(
     times = rollout.t0 + rollout.dt * numbers
     q, v, facts = adaptive.solve(rollout, method, start.state, times, events=adaptive.checked(events), **own)
     return q, v, {**own, **facts}
+
+
+def facts(rollout: Rollout) -> dict[str, Any]:
+    """What is noted of a run beside its integrator and its steps."""
+    return {"dt": rollout.dt, "free": rollout.free}
 
 
 def drift(engine: Engine, q: Any, v: Any, driven: tuple[int, ...] = ()) -> dict[str, Any]:

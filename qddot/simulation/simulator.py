@@ -22,7 +22,7 @@ from qddot.simulation import adaptive, stiffness
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Rollout
-from qddot.simulation.simulate import drift
+from qddot.simulation.simulate import drift, facts
 from qddot.simulation.system import Law
 from qddot.simulation.trajectory import Trajectory
 
@@ -115,7 +115,7 @@ class Simulator:
         self._u = self._held.reshape(*self._batch, self._held.shape[-1])
         self._is_single = not self._batch
         self._first = INTEGRATORS[rollout.integrator].start_steps
-        values = rollout._joined(self._batch)
+        values = np.ascontiguousarray(rollout._joined(self._batch))
         self._advance = _stepper(rollout, False, self._state, self._held, values)
         self._begin = _stepper(rollout, True, self._state, self._held, values) if self._first else self._advance
 
@@ -152,8 +152,7 @@ class Simulator:
         states, inputs = (x.reshape(*self._batch, *x.shape[1:]) for x in (states, inputs))
         numbers, q, v = self._every * np.arange(states.shape[-2]), states[..., :nq].copy(), states[..., nq:].copy()
         tau = rollout.forces_of(inputs, numbers, q, v)
-        info = {"integrator": rollout.integrator, "steps": self._steps, "record": self._every}
-        info |= {"dt": rollout.dt, "free": rollout.free}
+        info = {"integrator": rollout.integrator, "steps": self._steps, "record": self._every, **facts(rollout)}
         channels = drift(self.robot.engine, q, v, tuple(rollout.plan.motion or ()))
         return Trajectory(self.robot, rollout.t0 + rollout.dt * numbers, q, v, tau=tau, channels=channels, info=info)
 

@@ -6,6 +6,7 @@ way, by other kernels. Derivatives are compared with complex steps through `inte
 
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -99,6 +100,17 @@ def test_wrenches_on_one_link_add_up_and_batches_broadcast(robot):
     close(found, one[0] + one[1], 1e-14)
     assert robot.forward_dynamics(s.q, s.v, s.tau, both, expressed_in="world").shape == (2, 5, robot.nv)
     assert not robot.link_forces(s.q[0], {}).any()
+
+
+def test_a_sample_that_is_not_finite_is_alone(robot):
+    s = Pushed(robot, (3,))
+    good = robot.forward_dynamics_derivatives(s.q, s.v, s.tau, s.wrenches, expressed_in="world").dq
+    s.wrenches["tool"][1, 4] = np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = robot.forward_dynamics_derivatives(s.q, s.v, s.tau, s.wrenches, expressed_in="world").dq
+    assert np.array_equal(found[[0, 2]], good[[0, 2]])
+    assert not np.isfinite(found[1]).all()
 
 
 FUNCTIONS = [
