@@ -47,11 +47,10 @@ class ScalarForceOptions(TypedDict, total=False):
 
 def link_forces(engine: Engine, q: Any, f_ext: Forces, expressed_in: str = "frame") -> Any:
     """The forces on all moving links in their own frames, (..., n_links, 6); an array of such is returned as it is."""
-    by_name = isinstance(f_ext, Mapping)
-    if expressed_in == "frame" and not by_name:
+    if f_ext.__class__ is np.ndarray and expressed_in == "frame":  # most often, and faster than to ask for a mapping
         return f_ext
     check_axes(expressed_in)
-    if expressed_in == "link" and not by_name:
+    if expressed_in != "world" and not isinstance(f_ext, Mapping):
         return f_ext
     pushes, out = _pushes(engine, f_ext), []
     poses = engine.evaluate("forward_kinematics", q) if expressed_in == "world" else None
