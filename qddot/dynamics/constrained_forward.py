@@ -8,6 +8,7 @@ rank from singular values; forces of dependent rows are the least that do.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from qddot.errors import InputError, SingularMassMatrixError
 
 Array = NDArray[Any]
 
+_FOLLOWS = 1e-8  # of the largest velocity: loops that open faster do not follow the joints that are held
 _DEPENDENT = 1e8  # times what is usual for W's trace over a pivot: λ would keep fewer than eight digits
 _DEPENDENT_CHOICE = 30.0  # the same where other rows could have been kept: those have what these have lost
 
@@ -56,13 +58,33 @@ class ConstrainedForward(Assembly):
 
     # ---- velocities
 
-    def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
+    def project_velocity(self, q: ArrayLike, v: ArrayLike, hold: Sequence[int] = ()) -> Array:
+        """The velocities nearest to v that keep loops closed; those of the degrees of freedom in `hold` stay."""
         run = self.engine.evaluate
         x, u = self.engine.checks.all("project_velocity", ("q", "v"), (q, v))
         self.see(x)
         (A,), M = self.consistent(run("constraint_jacobian", x)), run("mass_matrix", x)
-        still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
-        return self._null_space(M, on(M, u), A, still)[0]
+        batch, held = np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), list(hold)
+        others = [k for k in range(self.model.nv) if k not in held]
+        out = np.array(np.broadcast_to(u, (*batch, self.model.nv)))
+        if others:
+            M_o, A_o = M[..., others, :][..., others], A[..., others]
+            asked = np.broadcast_to(-on(A[..., held], u[..., held]), (*batch, A.shape[-2]))
+            out[..., others] = self._null_space(M_o, on(M_o, u[..., others]), A_o, asked)[0]
+        return self._following(A, out, held) if held else out
+
+    def _following(self, A: Array, v: Array, held: list[int]) -> Array:
+        """The velocities with which loops stay closed, NaN for others, or an error if it is one state."""
+        rate = np.abs(on(A, v))
+        off, size = np.max(rate, axis=-1, initial=0.0), np.max(np.abs(v), axis=-1, initial=1.0)
+        if v.ndim == 1 and off > _FOLLOWS * size:
+            names = ", ".join(map(self.dof_name, held))
+            raise InputError(
+                f"the loops of robot {self.model.name!r} cannot follow this velocity of {names}: "
+                f"{self.names[int(np.argmax(rate))]} opens by {off:.3g} m/s or rad/s; hold fewer joints, or velocities "
+                f"that fit together"
+            )
+        return kept(off <= _FOLLOWS * size, v)
 
     # ---- dynamics
 

@@ -7,31 +7,30 @@ kernels, made at their first use; the mathematics is in `qddot.algorithms`, for 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics import request
 from qddot.dynamics.base_parameters import BaseParameters, base_parameters
 from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.named_forces import Forces, link_forces
 from qddot.errors import Finding, InputError, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
+from qddot.robot.forces import ForceMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
+from qddot.robot.simulating import SimulationMethods
 from qddot.robot.tasks import TaskMethods
 from qddot.robot.variants import VariantMethods
-
-if TYPE_CHECKING:
-    from qddot.simulation.trajectory import Trajectory
 
 _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
@@ -42,6 +41,8 @@ class Robot(
     ConstraintMethods,
     OperationalSpaceMethods,
     TaskMethods,
+    ForceMethods,
+    SimulationMethods,
     LimitMethods,
     VariantMethods,
     ExportMethods,
@@ -104,9 +105,19 @@ class Robot(
     # ---- dynamics
 
     def inverse_dynamics(
-        self, q: ArrayLike, v: ArrayLike, a: ArrayLike, f_ext: ArrayLike | None = None, **choices: Any
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        f_ext: Forces | None = None,
+        *,
+        expressed_in: str = "frame",
+        **choices: Any,
     ) -> Array:
-        """The joint forces that give the accelerations a. `f_ext`: (..., n_links, 6) in body frames.
+        """The joint forces that give the accelerations a.
+
+        `f_ext`: (..., n_links, 6) in body frames, or {name of a frame or link: (..., 6)}, moment and force, in the axes
+        that `expressed_in` says, "frame", "link" or "world" (`link_forces`).
 
         tau = M a + bias - passive - Jᵀ f_ext: what overcomes the model's joint damping, friction and springs is included.
         `load(…, passive_forces=False)` leaves those out. With loops they are those of the actuated joints;
@@ -116,25 +127,34 @@ class Robot(
         if self.model.is_constrained:
             if not choices.keys() & {"actuated", "choice", "weights"}:
                 self._note_spread()
-            return self.constrained_inverse_dynamics(q, v, a, f_ext, **choices)[0]
+            return self.constrained_inverse_dynamics(q, v, a, f_ext, expressed_in=expressed_in, **choices)[0]
         if f_ext is None:
             return self._evaluate("inverse_dynamics", q, v, a)
-        return self._evaluate("inverse_dynamics_with_forces", q, v, a, f_ext)
+        forces = link_forces(self.engine, q, f_ext, expressed_in)
+        return self._evaluate("inverse_dynamics_with_forces", q, v, a, forces)
 
     def forward_dynamics(
-        self, q: ArrayLike, v: ArrayLike, tau: ArrayLike, f_ext: ArrayLike | None = None, **choices: Any
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike,
+        f_ext: Forces | None = None,
+        *,
+        expressed_in: str = "frame",
+        **choices: Any,
     ) -> Array:
-        """The accelerations that the joint forces tau give. `f_ext`: (..., n_links, 6) in body frames.
+        """The accelerations that the joint forces tau give. `f_ext` as in `inverse_dynamics`.
 
         Joint damping, friction and springs of the model act beside tau. Loops stay closed;
         `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
         """
         self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
+        forces = None if f_ext is None else link_forces(self.engine, q, f_ext, expressed_in)
         if self.model.is_constrained:
-            return solver_of(self.engine).forward(q, v, tau, f_ext, **{**_FORWARD_CHOICES, **choices})[0]
-        if f_ext is None:
+            return solver_of(self.engine).forward(q, v, tau, forces, **{**_FORWARD_CHOICES, **choices})[0]
+        if forces is None:
             return self._solve(1, "forward_dynamics", q, v, tau)
-        return self._solve(1, "forward_dynamics_with_forces", q, v, tau, f_ext)
+        return self._solve(1, "forward_dynamics_with_forces", q, v, tau, forces)
 
     def hybrid_dynamics(
         self,
@@ -142,19 +162,20 @@ class Robot(
         v: ArrayLike,
         a: ArrayLike,
         tau: ArrayLike,
-        f_ext: ArrayLike | None = None,
+        f_ext: Forces | None = None,
         *,
         prescribed: Iterable[str | int | tuple[str, int]],
+        expressed_in: str = "frame",
     ) -> tuple[Array, Array]:
         """Accelerations and forces, both complete, where some joints have a given acceleration, the rest a given force.
 
         `prescribed` says which: joints by name, single degrees of freedom of them as (joint, k), or indices into v. Of `a`
-        only the prescribed entries are read, of `tau` only the others.
+        only the prescribed entries are read, of `tau` only the others. `f_ext` as in `inverse_dynamics`.
         """
+        forces = () if f_ext is None else (link_forces(self.engine, q, f_ext, expressed_in),)
         if self.model.is_constrained:
-            return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, prescribed=prescribed)[:2]
+            return self.constrained_hybrid_dynamics(q, v, a, tau, *forces, prescribed=prescribed)[:2]
         chosen = self._yielding_has_mass(prescribed)
-        forces = () if f_ext is None else (f_ext,)
         name = "hybrid_dynamics_with_forces" if forces else "hybrid_dynamics"
         both = self._solve(2, name, q, v, a, tau, *forces, prescribed=chosen)
         return both[..., 0, :], both[..., 1, :]
@@ -182,31 +203,6 @@ class Robot(
     def passive_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """What joint damping, friction and springs exert."""
         return self._evaluate("passive_force", q, v)
-
-    # ---- simulation
-
-    def simulate(
-        self,
-        q0: ArrayLike,
-        v0: ArrayLike,
-        controls: ArrayLike | Callable[..., Any] | None = None,
-        *,
-        dt: float,
-        steps: int,
-        integrator: str = "rk4",
-        record: int | str = 1,
-        **options: Any,
-    ) -> Trajectory:
-        """The motion from (q0, v0) through `steps` steps of `dt`, any leading batch axes, compiled as a whole.
-
-        `controls` are joint forces: None, an array (..., steps, nv), or a function of (t, q, v). `record` says every how
-        many steps the state is kept, "end" only the last. Options (docs/simulation.md): `inputs`, `forces`, `prescribed`,
-        `free`, `t0`, `constraints`, `gains`, `dtype`, `limits`; for the integrators of SciPy `rtol`, `atol`, `events`.
-        """
-        from qddot.simulation.simulate import simulate
-
-        chosen = {"dt": dt, "steps": steps, "integrator": integrator, "record": record, **options}
-        return simulate(self, q0, v0, controls, **chosen)
 
     # ---- parameters
 
@@ -263,6 +259,6 @@ class Robot(
     def _check_choices(self, function: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
         for name in given:
             if name not in known:
-                raise unexpected(function, name, ("f_ext", *known))
+                raise unexpected(function, name, ("f_ext", "expressed_in", *known))
             if not self.model.is_constrained:
                 raise InputError(f"{name}= is for robots with loops, and robot {self.name!r} has none")

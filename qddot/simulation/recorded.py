@@ -62,6 +62,7 @@ def record_simulation(
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
+    driven = tuple(rollout.plan.motion or ())
     start = rollout.start(q0, v0)
     stiffness.warn(rollout, start, stacklevel=2)
     rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
@@ -78,7 +79,7 @@ def record_simulation(
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
         if "limits" not in options:
             limits.warn_outside(robot.engine, q, rows["tau"], stacklevel=4)
-        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v)}
+        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v, driven)}
 
     first = {
         "step": 0,

@@ -91,8 +91,12 @@ class Rollout:
         if self.dtype != "float64" and (implicit or not self.engine.compiled):
             what = f"integrator {self.integrator!r} solves equations" if implicit else "a robot that is not compiled steps"
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
-        if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
+        left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
+        if self.plan.rows and driven > left:
+            raise InputError(
+                f"robot {self.model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
+                f"prescribe that of {left} at most, the others follow"
+            )
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -352,13 +356,17 @@ class Rollout:
 
     def forces_at(self, steps: Array, q: Array, v: Array) -> Array:
         """The joint forces that act at these steps, (..., T, nv), for states (..., T, nq) and (..., T, nv)."""
-        law, width = self.plan.law, self.held.shape[-1]
+        width = self.held.shape[-1]
         u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
+        return self.forces_of(u, steps, q, v)
+
+    def forces_of(self, u: Array, steps: Array, q: Array, v: Array) -> Array:
+        """The same for other held inputs, (..., T, n)."""
+        law, width, t = self.plan.law, self.held.shape[-1], (self.t0 + self.dt * steps)[:, None]
         if law is None and not self.plan.motion:
             return np.zeros(v.shape, self.dtype)
         if self._is_array and not self.plan.motion:
             return saturated_array(np.broadcast_to(u, v.shape).copy(), self.plan.limits)
-        t = (self.t0 + self.dt * steps)[:, None]
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
         if not self.engine.compiled:
             return self._forces_in_python(t[:, 0], q, v, u)

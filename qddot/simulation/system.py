@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import derivatives, dual_derivatives, loop_constraints, newton_euler_classical
+from qddot.algorithms import constrained_hybrid, derivatives, dual_derivatives, loop_constraints, newton_euler_classical
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.coriolis import coriolis_matrix
 from qddot.algorithms.newton_euler import gravity_force
@@ -60,14 +60,16 @@ class Plan:
     @property
     def function(self) -> str:
         """The name of the dynamics that are integrated."""
-        name = "constrained_forward_dynamics" if self.rows else "hybrid_dynamics" if self.motion else "forward_dynamics"
+        name = "hybrid_dynamics" if self.motion else "forward_dynamics"
+        name = f"constrained_{name}" if self.rows else name
         with_forces = self.forces or (self.rows and self.gains)
         return f"{name}_with_forces" if with_forces else name
 
     @property
     def needs(self) -> dict[str, Any]:
         """What else that function is made for."""
-        return {"rows": self.rows} if self.rows else {"prescribed": tuple(self.motion)} if self.motion else {}
+        rows = {"rows": self.rows} if self.rows else {}
+        return {"prescribed": tuple(self.motion), **rows} if self.motion else rows
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,16 @@ class System:
         plan, nv = self.plan, self.model.nv
         algorithm = catalogue.lookup(plan.function, self.method)[2]
         dynamics = with_sums_of_angles(self.dynamics, q) if self.sums else self.dynamics
-        if plan.rows:
-            gains = None if plan.gains is None else np.array(plan.gains)
-            return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
+        gains = None if plan.gains is None else np.array(plan.gains)
         if plan.motion:
             a = stack([self._motion(k, t)[2] if k in plan.motion else 0.0 for k in range(nv)])
-            both = algorithm(dynamics, q, v, a, tau, f_ext, prescribed=tuple(plan.motion))
+            if plan.rows:
+                out = constrained_hybrid.stabilised(dynamics, gains, q, v, a, tau, f_ext, **plan.needs)
+                return out[:nv], out[nv : 2 * nv]
+            both = algorithm(dynamics, q, v, a, tau, f_ext, **plan.needs)
             return both[0], both[1]
+        if plan.rows:
+            return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
         return algorithm(dynamics, q, v, tau, f_ext), tau
 
     def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
@@ -207,13 +212,16 @@ class System:
         return q, v - self._onto(q, lambda A: [a.dot(split(v)) for a in A])
 
     def _onto(self, q: Array, off: Callable[[list[Vector]], list[Scalar]]) -> Array:
-        """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off."""
+        """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off, of the DoF whose motion is not prescribed; the others stay."""
         rows = loop_constraints.jacobian_rows(self.model, q)
-        A = [Vector(rows[r]) for r in self.plan.rows]
-        M = Inverse(Matrix(Vector(split(row)) for row in mass_matrix(self.model, q)))
-        pushed = [M @ a for a in A]
-        lam = Inverse(Matrix(Vector(a.dot(x) for x in pushed) for a in A)) @ off(A)
-        return stack([Vector(column).dot(lam) for column in zip(*pushed, strict=True)])
+        A, driven = [Vector(rows[r]) for r in self.plan.rows], self.plan.motion or {}
+        moved = [k for k in range(self.model.nv) if k not in driven]
+        M_all, A_v = [split(row) for row in mass_matrix(self.model, q)], [Vector(a[k] for k in moved) for a in A]
+        M = Inverse(Matrix(Vector(M_all[j][k] for k in moved) for j in moved))
+        pushed = [M @ a for a in A_v]
+        lam = Inverse(Matrix(Vector(a.dot(x) for x in pushed) for a in A_v)) @ off(A)
+        found = dict(zip(moved, (Vector(column).dot(lam) for column in zip(*pushed, strict=True)), strict=True))
+        return stack([found.get(k, 0.0) for k in range(self.model.nv)])
 
     # ---- for implicit steps
 

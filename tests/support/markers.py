@@ -19,7 +19,7 @@ OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "oracles": "oracle", "cli
 OF_FILE = {
     "llvm": (
         *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
-        *("rounding", "singular", "export_file"),
+        *("named_forces", "rounding", "singular", "export_file"),
     ),
     "process": (
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
