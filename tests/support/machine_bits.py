@@ -63,7 +63,8 @@ def computed(name):
         assert np.array_equal(robot.simulate(q[3], v[3], dt=2.0**-10, steps=40).q, batch.q[3])
         bits[f"{name} simulate"] = digest(batch.q)
     if name == "scara":
-        bits[f"{name} law"] = digest(robot.simulate(q, v, law, dt=2.0**-10, steps=40).q)
+        run = robot.simulate(q, v, law, dt=2.0**-10, steps=40)
+        bits[f"{name} law"] = digest(np.concatenate([run.q, run.tau], axis=-1))
     return bits, cached
 
 
