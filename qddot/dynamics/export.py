@@ -189,7 +189,8 @@ def _sizes(measured: Measured | None, why: str) -> Iterator[tuple[str, str]]:
 
 def _stack(measured: Measured) -> str:
     *helpers, own = measured.stack.values()
-    parts = f" = {own} + {sum(helpers)} in its sine and cosine" if helpers else ""
+    what = "sine and cosine" if all(name.endswith("_sincos") for name in list(measured.stack)[:-1]) else "own functions"
+    parts = f" = {own} + {sum(helpers)} in its {what}" if helpers else ""
     return f"{measured.stack_bytes} bytes{parts}, without libm's"
 
 

@@ -7,7 +7,7 @@ kernels, made at their first use; the mathematics is in `qddot.algorithms`, for 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qddot.algorithms.operational_space import operational_space
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics import request
 from qddot.dynamics.base_parameters import BaseParameters, base_parameters
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.errors import Finding, InputError, unexpected
 from qddot.mechanism import configurations, parameters
-from qddot.mechanism.configurations import batched
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
-from qddot.robot.kinematics import KinematicMethods
+from qddot.robot.operational_space import OperationalSpaceMethods
+from qddot.robot.tasks import TaskMethods
 
 if TYPE_CHECKING:
     from qddot.simulation.trajectory import Trajectory
@@ -36,7 +35,7 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods, ExportMethods):
+class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskMethods, ExportMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
@@ -181,40 +180,6 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods, ExportMethod
     def passive_force(self, q: ArrayLike, v: ArrayLike) -> Array:
         """What joint damping, friction and springs exert."""
         return self._evaluate("passive_force", q, v)
-
-    def operational_space(
-        self, q: ArrayLike, v: ArrayLike, frame: str, rows: Sequence[int] = range(6)
-    ) -> tuple[Array, Array]:
-        """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
-        (x, u), rows = self.engine.checks.all("operational_space", ("q", "v"), (q, v)), list(rows)
-        self._require_independent(q, frame, rows)
-        solvability = self.engine.solvability
-        Lambda, mu = operational_space(solvability.guarded, x, u, self.model.frame(frame), rows)
-        if np.isnan(Lambda).any():
-            Lambda, mu = np.array(Lambda), np.array(mu)
-            solvability.explain_lost(2, "operational_space_inverse_inertia", (x,), Lambda, stacklevel=3)
-        return batched(2, Lambda, x, u), batched(1, mu, x, u)
-
-    def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
-        """Λ⁻¹ = J M⁻¹ Jᵀ of a frame, in its own coordinates: (..., 6, 6). It exists for every robot and configuration."""
-        return self._solve(2, "operational_space_inverse_inertia", q, frame=frame)
-
-    def operational_space_inertia(self, q: ArrayLike, frame: str, rows: Sequence[int] = range(6)) -> Array:
-        """Λ of the chosen rows of the frame's twist (Khatib): the inertia that a force on the frame feels."""
-        rows = list(rows)
-        self._require_independent(q, frame, rows)
-        return np.linalg.inv(self.operational_space_inverse_inertia(q, frame)[..., rows, :][..., rows])
-
-    def _require_independent(self, q: ArrayLike, frame: str, rows: Sequence[int]) -> None:
-        """Λ is the inverse of something only where the rows of the Jacobian are independent."""
-        J = self.jacobian(q, frame)[..., rows, :]
-        rank = int(np.min(np.linalg.matrix_rank(J))) if J.size else 0
-        if rank < len(rows):
-            raise InputError(
-                f"the motion of {frame!r} has only {rank} independent rows of the {len(rows)} requested; "
-                f"choose fewer rows, or a configuration that is not singular"
-            )
-        self.engine.solvability.require_mass()
 
     # ---- simulation
 

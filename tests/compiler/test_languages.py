@@ -33,8 +33,8 @@ class PythonPrinter(Printer):
     def call(self, name, arguments):
         return f"math.{name.replace('arc', 'a')}({', '.join(arguments)})", ATOM
 
-    def select(self, low, high, then, otherwise):
-        return f"{at_level(then, SUM)} if {low} < {high} else {at_level(otherwise, SUM)}", CONDITION
+    def select(self, condition, then, otherwise):
+        return f"{at_level(then, SUM)} if {condition} else {at_level(otherwise, SUM)}", CONDITION
 
 
 def file(function, about):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qddot.compiler.codegen import c99_elementary
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.printer import (
     ATOM,
@@ -28,7 +29,7 @@ from qddot.compiler.codegen.printer import (
 )
 from qddot.errors import InputError
 
-_FUNCTIONS = {"sin": "sin", "cos": "cos", "sqrt": "sqrt", "arctan2": "atan2", "fma": "fma"}
+_FUNCTIONS = {"arctan": "atan", "arctan2": "atan2"}  # that C calls otherwise
 
 # GCC does not know the pragma, and does not contract under -std=c99; Clang does, within an expression.
 _CONTRACTION = ["#ifdef __clang__", "#pragma STDC FP_CONTRACT OFF", "#endif"]
@@ -44,28 +45,33 @@ _RESERVED = re.compile(
     "static_cast|template|this|thread_local|throw|true|try|typeid|typename|using|virtual|wchar_t|xor|xor_eq|import|"
     "(a?(sin|cos|tan)h?|atan2|exp|exp2|expm1|log|log10|log2|log1p|logb|ilogb|ldexp|frexp|modf|pow|sqrt|cbrt|hypot|erf|erfc|"
     "tgamma|lgamma|gamma|ceil|floor|trunc|l?l?round|l?l?rint|nearbyint|fmod|remainder|remquo|fabs|fma|fmax|fmin|fdim|"
-    "copysign|nan|nextafter|nexttoward|scalbl?n|sincos|[jy][01n])[fl]?|NAN|INFINITY|HUGE_VAL[FL]?|[A-Z]+_EVAL_METHOD"
+    "copysign|nan|nextafter|nexttoward|scalbl?n|sincos|[jy][01n])[fl]?|u?int64_t|NAN|INFINITY|HUGE_VAL[FL]?|[A-Z]+_EVAL_METHOD"
 )
 
 
 def render(functions: Sequence[Function]) -> str:
     """The code of C functions of one type of numbers with all that they need, their own declarations included.
 
-    They share the functions that compute sine and cosine if they have the same `prefix`.
+    They share the functions that compute sine, cosine, exp and the like if they have the same `prefix`.
     """
     T, helpers, bodies = _type(functions[0].dtype), dict[str, list[str]](), list[str]()
+    elementary: dict[str, set[str]] = {}  # by prefix
     for function in functions:
         printer = _Printer(function)
         lines = printer.print()
         if printer.angles:
             helpers[printer.helper] = [*_sincos_function(printer.helper, T, function.fma), ""]
+        elementary.setdefault(printer.prefix, set()).update(printer.elementary)
         uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
         start = declaration(function.name, function.inputs, function.outputs, function.dtype)
         inline = ["static inline"] if function.inline else []
         bodies.append("\n".join([" ".join([*inline, start]), "{", *uncontracted, *lines, "}", ""]))
-    text = ["#include <float.h>"] if helpers or T == "double" else []
-    text += ["#include <math.h>", "", *_width_of_doubles(T), *(_evaluation(T) if helpers else ())]
-    text += [line for helper in helpers.values() for line in helper]
+    own = [x for prefix, names in elementary.items() for x in c99_elementary.definitions(prefix, names, _CONTRACTION)]
+    text = ["#include <float.h>"] if helpers or own or T == "double" else []
+    text += ["#include <math.h>", *(["#include <stdint.h>"] if own else []), "", *_width_of_doubles(T)]
+    if helpers or own:
+        text += _evaluation(T, "sine and cosine" if helpers else "functions such as exp")
+    text += [*(line for helper in helpers.values() for line in helper), *own]
     if not functions[0].inline:
         starts = [f"{declaration(f.name, f.inputs, f.outputs, f.dtype)};" for f in functions]
         text += [*_EXTERN_C, *starts, *_END_EXTERN_C, ""]
@@ -130,12 +136,12 @@ def _notes(function: Function) -> list[str]:
 C99 = Language("C", ".c", comment, escaped, _notes, _file, _header, _RESERVED, is_c=True)
 
 
-def _evaluation(T: str) -> list[str]:
+def _evaluation(T: str, what: str) -> list[str]:
     """Refuses compilers that compute with more digits than the type has."""
     wider = " || FLT_EVAL_METHOD == 1" if T == "float" else ""
     return [
         f"#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2{wider}",
-        f'#error "sine and cosine need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
+        f'#error "{what} need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
         "#endif",
         "",
     ]
@@ -159,7 +165,9 @@ class _Printer(Printer):
         super().__init__(function)
         self.T = _type(function.dtype)
         self.suffix = "" if self.T == "double" else "f"
-        self.helper = f"{function.prefix or function.name}_sincos"
+        self.prefix = function.prefix or function.name
+        self.helper = f"{self.prefix}_sincos"
+        self.elementary: set[str] = set()  # functions of our own that are called
 
     def comment(self, text: str) -> str:
         return f"    /* {text} */"
@@ -182,10 +190,18 @@ class _Printer(Printer):
     def call(self, name: str, arguments: Sequence[str]) -> Text:
         if name == "arctan2" and self.T == "float" and self.function.own_sincos:  # as the kernel does it
             return f"(float)atan2((double)({arguments[0]}), (double)({arguments[1]}))", SIGN
-        return f"{_FUNCTIONS[name]}{self.suffix}({', '.join(arguments)})", ATOM
+        if name in c99_elementary.NAMES and self.function.own_sincos:
+            self.elementary.add(name)
+            own = c99_elementary.function(self.prefix, name)
+            return (
+                (f"{own}({arguments[0]})", ATOM)
+                if self.T == "double"
+                else (f"(float){own}((double)({arguments[0]}))", SIGN)
+            )
+        return f"{_FUNCTIONS.get(name, name)}{self.suffix}({', '.join(arguments)})", ATOM
 
-    def select(self, low: str, high: str, then: Text, otherwise: Text) -> Text:
-        return f"{low} < {high} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
+    def select(self, condition: str, then: Text, otherwise: Text) -> Text:
+        return f"{condition} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
 
 
 def number(x: float, dtype: str) -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from qddot.compiler.ir import elementary
+from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
 
 WIDTH = 110  # columns of a line
@@ -40,7 +42,7 @@ class Function:
     inputs: Sequence[Array]
     outputs: Sequence[Array]
     dtype: str = "float64"
-    own_sincos: bool = True  # the kernels' own sine and cosine, or the language's
+    own_sincos: bool = True  # the kernels' own sine, cosine, exp, log, tanh and arctan, or the language's
     fma: bool = True  # whether sine and cosine use fma; whether the program does is its maker's choice
     inline: bool = False  # for languages that can have it in every file that uses it
     label: Callable[[str, int], str] = _symbol_and_link  # the comment above the code of a symbol of a link
@@ -114,11 +116,11 @@ class Printer(ABC):
 
     @abstractmethod
     def call(self, name: str, arguments: Sequence[str]) -> Text:
-        """A call of sin, cos, sqrt, arctan2 or fma."""
+        """A call of sin, cos, sqrt, arctan2, exp, log, tanh, arctan or fma."""
 
     @abstractmethod
-    def select(self, low: str, high: str, then: Text, otherwise: Text) -> Text:
-        """`then` where low < high."""
+    def select(self, condition: str, then: Text, otherwise: Text) -> Text:
+        """`then` where a condition, x < y or x <= y, holds."""
 
     def element(self, array: str, k: int) -> str:
         """A number of an argument."""
@@ -169,7 +171,7 @@ class Printer(ABC):
         op, args = self.graph.ops[n], self.graph.args[n]
         if op in ("sin", "cos"):
             self._angle(n, op, args[0])
-        elif op == "less":
+        elif op in COMPARISONS:
             if n in self.program.outputs:
                 raise ValueError("a comparison is no number that a function could give")
             for x in args:
@@ -238,11 +240,12 @@ class Printer(ABC):
             minus_a, minus_c = _FUSED_SIGNS[op]
             a, b, c = self._signed(args[0], minus_a), self._signed(args[1], False), self._signed(args[2], minus_c)
             return self.call("fma", [a, b, c])
-        if op in ("sqrt", "arctan2"):
+        if op in ("sqrt", "arctan2", *elementary.FUNCTIONS):
             return self.call(op, [self._value(k)[0] for k in args])
         if op == "select":
+            sign = "<" if self.graph.ops[args[0]] == "less" else "<="
             low, high = (self._value(k)[0] for k in self.graph.args[args[0]])
-            return self.select(low, high, self._value(args[1]), self._value(args[2]))
+            return self.select(f"{low} {sign} {high}", self._value(args[1]), self._value(args[2]))
         raise ValueError(f"straight-line code cannot have the operation {op!r}")
 
     def _signed(self, n: int, minus: bool) -> str:
