@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -159,6 +159,8 @@ class ExportMethods(RobotBase):
         for name in options:
             if name not in known:
                 raise unexpected(called, name, known)
+        if not isinstance(functions, Iterable) or isinstance(functions, Mapping):
+            raise InputError(f"functions are {shown(functions)}; give a list of names, or of names with options")
         common: dict[str, Any] = {"prescribed": options.get("prescribed"), "free": _names(options.get("free", ()))}
         common["frames"] = () if options.get("frame") is None else _names(options["frame"])
         parameters.parameters(self.model, common["free"])
