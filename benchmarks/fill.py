@@ -1,8 +1,9 @@
 """What writing a batch of mass matrices costs by itself: `python -m benchmarks.fill`.
 
-Four contestants run interleaved on one thread; medians in µs a state: filling the result with a constant by ordinary
-stores, filling it with streaming stores, computing it with results that stay in the cache, and computing it. Pinocchio
-writes every matrix into the same small workspace.
+Five contestants run interleaved on one thread; medians in µs a state: filling the result with a constant by ordinary
+stores, filling it with streaming stores, computing it with results that stay in the cache, computing the packed result, and
+computing the whole. `bound` is the larger of the second and the fourth. Pinocchio writes every matrix into the same small
+workspace.
 """
 
 import ctypes
@@ -52,18 +53,19 @@ def streaming():
 
 def main() -> None:
     qddot.set_num_threads(1)
-    stream = streaming() if host().avx512 else None
-    print("| robot (DoF) | megabytes | filling | filling with streaming stores | computing in the cache | computing |")
-    print("|---|---|---|---|---|---|")
+    stream = streaming() if host().architecture.streaming_fence else None  # x86-64
+    print("| robot (DoF) | megabytes | filling | with streaming stores | in the cache | packed | whole | whole / bound |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in CASES:
         c = case(name, 64)
         q = np.resize(c.q, (STATES, c.q.shape[1]))
-        kernel = c.robot.kernel("mass_matrix")
-        out, few = kernel(q), kernel(q[:FEW])
+        kernel, packed = c.robot.kernel("mass_matrix"), c.robot.kernel("mass_matrix", packed=True)
+        out, few, entries = kernel(q), kernel(q[:FEW]), packed(q)
         contestants = {
             "fill": lambda out=out: out.fill(1.0),
             "stream": lambda out=out: stream(out) if stream else None,
             "cache": lambda k=kernel, q=q[:FEW], out=few: [k(q, out=out) for _ in range(STATES // FEW)],
+            "packed": lambda k=packed, q=q, out=entries: k(q, out=out),
             "compute": lambda k=kernel, q=q, out=out: k(q, out=out),
         }
         times: dict[str, list[float]] = {label: [] for label in contestants}
@@ -73,8 +75,10 @@ def main() -> None:
                 begin = time.perf_counter()
                 run()
                 times[label].append((time.perf_counter() - begin) / STATES * 1e6)
-        columns = " | ".join(f"{statistics.median(times[label]):.3f}" for label in contestants)
-        print(f"| {name} ({c.robot.nv}) | {out.nbytes / 1e6:.1f} | {columns} |", flush=True)
+        median = {label: statistics.median(times[label]) for label in contestants}
+        columns = " | ".join(f"{t:.3f}" for t in median.values())
+        over = median["compute"] / max(median["stream"], median["packed"])
+        print(f"| {name} ({c.robot.nv}) | {out.nbytes / 1e6:.1f} | {columns} | {over:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,11 @@ class Kernels:
         self.inputs = moving.get(self.lanes.names[-1], (case.q,))
         self.states = len(case.q)
         self.out = np.asarray(self.lanes(*self.inputs))
-        self.packed = {
-            name: case.robot.kernel(_KERNELS[function], packed=True, lanes=lanes)
-            for name, lanes in ((PACKED, None), (PACKED_ONE, 1))
-            if function in _MATRICES
-        }
+        self.packed: dict[str, Any] = {}
+        if function in _MATRICES:
+            with suppress(qddot.errors.KernelTooLargeError):  # long chains: what is rolled cannot be packed
+                for name, lanes in ((PACKED, None), (PACKED_ONE, 1)):
+                    self.packed[name] = case.robot.kernel(_KERNELS[function], packed=True, lanes=lanes)
 
     def contestants(self) -> Iterator[Contestant]:
         for name, kernel, threads in (

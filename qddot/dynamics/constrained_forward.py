@@ -29,7 +29,7 @@ class ConstrainedForward(Assembly):
     """Accelerations and multipliers of one robot with constraints."""
 
     @cached_property
-    def _most_dependent(self) -> float:
+    def dependence_limit(self) -> float:
         """Up to which measure the kept rows are taken to be independent."""
         dropped = np.delete(self._generic_jacobians, self.rows, axis=-2)
         is_choice = np.max(np.abs(dropped), initial=0.0) > 1e-9
@@ -48,7 +48,7 @@ class ConstrainedForward(Assembly):
     def dependence(self, q: Array, v: Array) -> Array:
         """How nearly the kept rows depend on each other: above 1 what follows is doubtful."""
         still = np.zeros(self.model.nv)
-        return np.asarray(self._of_rows("constrained_forward_dynamics", q, v, still)[..., -3] / self._most_dependent)
+        return np.asarray(self._of_rows("constrained_forward_dynamics", q, v, still)[..., -3] / self.dependence_limit)
 
     def _of_rows(self, function: str, *inputs: Any, **more: Any) -> Array:
         """A function that is compiled for the kept rows."""
@@ -98,7 +98,7 @@ class ConstrainedForward(Assembly):
         nv = self.model.nv
         if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
             near, off, fast = out[-3:].real.tolist()
-            is_usual = 0.0 <= near < self._most_dependent and not self.has_other_ranks
+            is_usual = 0.0 <= near < self.dependence_limit and not self.has_other_ranks
             if is_usual and off <= self._open_squared and fast <= self._open_squared:
                 return out[:nv], out[nv:-3]
         a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
@@ -108,9 +108,9 @@ class ConstrainedForward(Assembly):
             if a.ndim == 1:
                 raise self.more_rows_error("take method='auto' or 'null_space'")
             a = kept(~more, a)
-        if method == "auto" and not np.all((dependence < self._most_dependent) & ~more):
+        if method == "auto" and not np.all((dependence < self.dependence_limit) & ~more):
             taken = np.all(worst <= (self._open_squared if gains is None else np.inf), axis=-1)
-            bad = np.asarray((~(dependence < self._most_dependent) | more) & taken)
+            bad = np.asarray((~(dependence < self.dependence_limit) | more) & taken)
             batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
             x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
             a, lam = np.array(a), np.array(lam)

@@ -166,6 +166,11 @@ class Assembly:
         q, off = self._tried
         return q[off <= self.tolerance][self._ranks == self._generic_rank]
 
+    @property
+    def closed(self) -> Array:
+        """A configuration with closed loops of the generic rank, away from the neutral one if one was found there."""
+        return np.array(self._generic[-1])
+
     @cached_property
     def _ranks(self) -> Array:
         return self.rank(self._jacobians)

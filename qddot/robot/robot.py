@@ -7,7 +7,7 @@ kernels, made at their first use; the mathematics is in `qddot.algorithms`, for 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,24 +19,23 @@ from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics import request
 from qddot.dynamics.base_parameters import BaseParameters, base_parameters
 from qddot.dynamics.constrained_solver import solver_of
-from qddot.errors import Finding, InputError, one_name, unexpected
+from qddot.errors import Finding, InputError, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
+from qddot.robot.export import ExportMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.tasks import TaskMethods
 
 if TYPE_CHECKING:
-    from qddot.dynamics.export import Source
-    from qddot.dynamics.export_library import Library, Wanted
     from qddot.simulation.trajectory import Trajectory
 
 _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskMethods):
+class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskMethods, ExportMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
@@ -253,67 +252,6 @@ class Robot(DerivativeMethods, ConstraintMethods, OperationalSpaceMethods, TaskM
         A kernel is compiled once and kept, in this process and on disk.
         """
         return self.engine.kernel(request.checked(self.model, function, options, self._rows_for(function)))
-
-    def export_source(
-        self,
-        function: str,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        language: str = "c99",
-        frame: str | None = None,
-        prescribed: Iterable[str | int | tuple[str, int]] | None = None,
-        by: Any = None,
-        **options: Any,
-    ) -> Source:
-        """A function as readable source code in `path`; options: `qddot.dynamics.export.SourceOptions` (docs/export.md)."""
-        from qddot.dynamics import export
-
-        called = options.pop("called", "export_source")
-        for name in options:
-            if name not in export.SourceOptions.__annotations__:
-                raise unexpected(called, name, export.SourceOptions.__annotations__)
-        options["dtype"] = request.dtype_name(options.get("dtype", "float64"))
-        chosen = {"frame": frame, "prescribed": prescribed, "by": by}
-        wanted = request.Request(function, options.get("method", "auto"), options["dtype"])
-        static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
-        self._require_mass_for(function)
-        found = export.source_of(self.model, function, language, **options, **static)
-        if path is not None:
-            export.write(found, path)
-        return found
-
-    def export_c(self, function: str, path: str | os.PathLike[str] | None = None, **options: Any) -> Source:
-        """A function as readable C99 in `path`, with a header beside it. Options as for `export_source`."""
-        return self.export_source(function, path, language="c99", called="export_c", **options)
-
-    def export_library(
-        self, path: str | os.PathLike[str], functions: Iterable[Wanted], *, target: str = "cpu", dtype: str = "float64"
-    ) -> Library:
-        """Functions as machine code for C programs, with a header beside it (docs/export.md).
-
-        - `path` ends in `.so`, a shared library for Linux, or in `.o`, an object file.
-        - `functions` are names, or names with options, such as `("jacobian", {"frame": "tool0"})`. Options are `name`, the
-          function's in C (otherwise ROBOT_FUNCTION), and kernels' `method`, `dtype`, `form`, `frame`, `prescribed`, `by`.
-        - `target="cpu"`: this processor, a system such as "aarch64-linux-gnu", or a processor such as "x86-64-v3".
-        """
-        from qddot.dynamics import export_library
-
-        chosen = []
-        for name, options in export_library.named(functions):
-            wanted = {"dtype": dtype, **options}
-            chosen.append(export_library.requested(self.model, name, wanted, self._rows_for(name)))
-            self._require_mass_for(name)
-        return export_library.export(self.model, path, chosen, target)
-
-    def _require_mass_for(self, function: str) -> None:
-        """Nothing is exported that divides by a mass matrix which is singular everywhere."""
-        if function.startswith(("forward_dynamics", "mass_matrix_inverse")):
-            self.engine.solvability.require_mass()
-
-    def _rows_for(self, function: str) -> Sequence[int] | None:
-        """The independent rows of the constraints, for functions that are compiled for them."""
-        needs_rows = self.model.is_constrained and one_name(function, "function").startswith("constrained_")
-        return solver_of(self.engine).rows if needs_rows else None
 
     @property
     def massless_joints(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ def test_example(name, capsys):
 def test_the_page():
     namespace: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(block, namespace)
         assert np.isfinite(namespace["run"].q).all()

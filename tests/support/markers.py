@@ -19,11 +19,11 @@ OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "tasks": "llvm", "oracles
 OF_FILE = {
     "llvm": (
         *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
-        *("rounding", "singular"),
+        *("rounding", "singular", "export_file"),
     ),
     "process": (
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
-        *("mutants", "benchmarks"),
+        *("mutants", "benchmarks", "export_file", "export_project"),
     ),
 }
 # within folders that do

@@ -83,7 +83,7 @@ def transpose_function(name: str, numbers: int, into_rows: bool, emitter: Emitte
     """`@name(rows, step, cols)`: contiguous rows of so many numbers, `step` bytes apart, into columns of lanes or back."""
     if (emitter.lanes, emitter.T) == (8, "double"):
         return eight_doubles.transpose_function(name, numbers, into_rows, emitter.target.architecture)
-    return _tile_loop(name, numbers, into_rows, emitter, None)
+    return _tiles(name, numbers, into_rows, emitter, None)
 
 
 def shared_rows_function(name: str, columns: OutputColumns, emitter: Emitter) -> str:
@@ -91,43 +91,64 @@ def shared_rows_function(name: str, columns: OutputColumns, emitter: Emitter) ->
     assert columns.shared is not None
     if (emitter.lanes, emitter.T) == (8, "double"):
         return eight_doubles.shared_rows_function(name, columns.shared, columns.zero)
-    return _tile_loop(name, columns.size, True, emitter, columns)
+    return _tiles(name, columns.size, True, emitter, columns)
 
 
 def part_of_rows_function(name: str, columns: OutputColumns, emitter: Emitter) -> str:
     """`@name(rows, step, cols, from, count)`: so many numbers, at least as many as lanes, from one on, into rows."""
-    return _tile_loop(name, None, True, emitter, columns)
+    return _tile_loop(name, emitter.lanes, None, True, emitter, columns)
 
 
-def _tile_loop(name: str, numbers: int | None, into_rows: bool, emitter: Emitter, columns: OutputColumns | None) -> str:
-    """A loop over tiles of w numbers of each row, a power of two; the last tile begins where it is full.
-
-    Where the numbers are None, they are arguments: from which on, and how many. Tiles of zeros are not transposed.
-    """
-    of = ", i64 %from, i64 %count" if numbers is None else ""
-    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols{of})"
+def _tiles(name: str, numbers: int, into_rows: bool, emitter: Emitter, columns: OutputColumns | None) -> str:
+    """Tiles as wide as there are lanes, a power of two, and for the numbers left over a tile as narrow as possible."""
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
     if numbers == 0:
         return f"{head} {{\n  ret void\n}}\n"
-    w = emitter.lanes if numbers is None else min(emitter.lanes, 1 << (numbers.bit_length() - 1))
-    last, end = (str(numbers - w), str(numbers)) if numbers is not None else ("%last", "%count")
+    w = min(emitter.lanes, 1 << (numbers.bit_length() - 1))
+    rest = numbers % w
+    narrow = 1 << (rest - 1).bit_length() if rest else w
+    if narrow == w:
+        return _tile_loop(name, w, (0, numbers), into_rows, emitter, columns)
+    whole = _tile_loop(f"{name}.whole", w, (0, numbers - rest), into_rows, emitter, columns)
+    last = _tile_loop(f"{name}.rest", narrow, (numbers - narrow, narrow), into_rows, emitter, columns)
+    return f"""{whole}{last}{head} {{
+  call void @{name}.whole(ptr %rows, i64 %step, ptr %cols)
+  %rest = getelementptr {emitter.T}, ptr %rows, i64 {numbers - narrow}
+  call void @{name}.rest(ptr %rest, i64 %step, ptr %cols)
+  ret void
+}}
+"""
+
+
+def _tile_loop(
+    name: str, w: int, span: tuple[int, int] | None, into_rows: bool, emitter: Emitter, columns: OutputColumns | None
+) -> str:
+    """A loop over tiles of w numbers of each row, a power of two; the last tile begins where it is full.
+
+    `span`: from which number on, where the rows begin here, and how many; None: both are arguments. Tiles of zeros are not
+    transposed.
+    """
+    of = ", i64 %from, i64 %count" if span is None else ""
+    head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols{of})"
+    first, count, last = ("%from", "%count", "%last") if span is None else (*map(str, span), str(span[1] - w))
     shared = None if columns is None else columns.shared
     lookup = None if shared is None else f"@{name}.table"
     full = _tile_to_rows(w, emitter, lookup) if into_rows else _tile_to_columns(w, emitter)
     tables = "" if shared is None else _tables(name, shared, None if columns is None else columns.zero, w)
     lines = [
         "entry:",
-        *([f"  %last = sub i64 %count, {w}"] if numbers is None else []),
+        *([f"  %last = sub i64 %count, {w}"] if span is None else []),
         "  br label %tile",
         "tile:",
         "  %next = phi i64 [ 0, %entry ], [ %after, %moved ]",
         f"  %at = call i64 @llvm.smin.i64(i64 %next, i64 {last})",
-        f"  %at.column = add i64 %at, {'%from' if numbers is None else '0'}",
+        f"  %at.column = add i64 %at, {first}",
         *_row_pointers(emitter),
         *(full if shared is None else _unless_zero(lookup, w, emitter, full)),
         "  br label %moved",
         "moved:",
         f"  %after = add i64 %next, {w}",
-        f"  %more = icmp ult i64 %after, {end}",
+        f"  %more = icmp ult i64 %after, {count}",
         "  br i1 %more, label %tile, label %done",
         "done:",
         "  ret void",
