@@ -390,10 +390,10 @@ TIPS = {"panda": "panda_hand", "ur5": "tool0"}
 def test_success_rates(name):
     """Of random reachable poses 99.5 % are found to 1e-6 m and rad with 8 restarts."""
     robot, frame = load(ROBOTS / FILES[name]), TIPS[name]
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(101)  # not the targets on which damping and starts were chosen (decision 42)
     q = np.stack([robot.random_state(rng)[0] for _ in range(10_000)])
     T = robot.pose(q, frame)
-    found = robot.inverse_kinematics({frame: T})
+    found = robot.inverse_kinematics({frame: T}, seed=101)
     good = off_by(robot.pose(found.q, frame), T) <= 1e-6
     assert np.mean(good) >= 0.995
     if name == "ur5":  # limits of two turns about q0 = 0: no angle need be beyond half a turn
