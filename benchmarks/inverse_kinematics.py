@@ -78,7 +78,7 @@ def pin_loop(problem: Problem) -> Solve:
                 pin.forwardKinematics(model, data, trial)
                 error = pin.log6(pin.updateFramePlacement(model, data, frame).actInv(target)).vector
                 if error @ error < cost:
-                    q, cost, damping = trial, error @ error, max(0.2 * damping, 1e-6)
+                    q, cost, damping = trial, error @ error, max(0.5 * damping, 1e-6)
                     if max(np.linalg.norm(error[:3]), np.linalg.norm(error[3:])) < WITHIN / 2:
                         return True, q
                     J = pin.computeFrameJacobian(model, data, q, frame, pin.LOCAL)

@@ -124,6 +124,19 @@ def test_batches(stand):
     assert none.a.shape == (0, 18)
 
 
+def test_contacts_that_contradict_each_other(stand):
+    robot, q, feet = stand
+    twice = [tasks.Contact(feet[0]), tasks.Contact(feet[0], acceleration=(0.0, 0.0, 1.0))]
+    found = robot.contact_inverse_dynamics(q, np.zeros(18), tasks.JointAcceleration(np.zeros(18)), twice)
+    assert not found.success
+    assert np.isnan(found.a).all()
+    assert np.isnan(found.forces).all()
+    same = robot.contact_inverse_dynamics(q, np.zeros(18), tasks.JointAcceleration(np.zeros(18)), twice[:1] * 2)
+    once = robot.contact_inverse_dynamics(q, np.zeros(18), tasks.JointAcceleration(np.zeros(18)), twice[:1])
+    assert same.success
+    assert np.max(np.abs(same.a - once.a)) < 1e-4
+
+
 def test_bad_arguments(stand):
     robot, q, feet = stand
     still, wanted = np.zeros(18), tasks.JointAcceleration(np.zeros(18))

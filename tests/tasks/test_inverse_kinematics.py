@@ -28,7 +28,7 @@ def arm():
 def reached(arm):
     """Configurations, and the poses of the tool in them."""
     rng = np.random.default_rng(1)
-    q = np.stack([arm.random_state(rng)[0] for _ in range(64)])
+    q = np.stack([arm.random_state(rng)[0] for _ in range(80)])  # more than those whose rounds are longer
     return q, arm.pose(q, TOOL)
 
 
@@ -78,7 +78,7 @@ def test_costs_of_loops_go_downhill():
     assert np.max(np.abs(-2.0 * downhill - slope)) <= 1e-9 * np.max(np.abs(slope))
 
 
-@pytest.mark.parametrize("angle", [1e-9, 1e-4, 1.0, 3.0, 3.14159])
+@pytest.mark.parametrize("angle", [1e-9, 1e-4, 1.0, 3.0, 3.14159, 4.0])
 def test_errors_of_rotations_are_angles(arm, angle):
     q = arm.neutral()
     R = arm.pose(q, TOOL)[:3, :3]
@@ -89,7 +89,8 @@ def test_errors_of_rotations_are_angles(arm, angle):
     e = tasks.Orientation(TOOL, turned)
     found = e.errors(arm.model, q, split(e.numbers(arm.model)))
     assert np.sqrt(found.angle) == pytest.approx(2.0 * np.sin(angle / 2), rel=1e-6)
-    assert np.array(found.rows) == pytest.approx(2.0 * np.sin(angle / 2) * axis, rel=1e-6)
+    shorter = np.sign(np.cos(angle / 2))  # the other way round beyond half a turn
+    assert np.array(found.rows) == pytest.approx(shorter * 2.0 * np.sin(angle / 2) * axis, rel=1e-6)
 
 
 # ---- solutions
@@ -97,10 +98,10 @@ def test_errors_of_rotations_are_angles(arm, angle):
 
 def test_reachable_poses_are_reached(arm, reached):
     _, T = reached
-    found = arm.inverse_kinematics({TOOL: T})
+    found = arm.inverse_kinematics({TOOL: T}, restarts=40)
     assert found.success.all()
-    assert found.q.shape == (64, 6)
-    assert found.error.shape == found.iterations.shape == (64,)
+    assert found.q.shape == (80, 6)
+    assert found.error.shape == found.iterations.shape == (80,)
     assert np.max(off_by(arm.pose(found.q, TOOL), T)) < 2e-8
     assert np.max(found.error) <= 1e-8
     lower, upper = bounds(arm.model)
@@ -115,12 +116,12 @@ def test_reachable_poses_are_reached(arm, reached):
 def test_one_sample_alone_has_the_same_bits(arm, reached):
     _, T = reached
     batch = arm.inverse_kinematics({TOOL: T})
-    for k in (0, int(np.argmax(batch.restart)), 63):
+    for k in range(80):
         alone = arm.inverse_kinematics({TOOL: T[k]})
         assert alone.q.shape == (6,)
         assert alone.q.tobytes() == batch.q[k].tobytes()
-        assert (alone.status, alone.iterations, alone.restart) == ("converged", batch.iterations[k], batch.restart[k])
-        assert alone.success
+        assert (alone.status, alone.iterations, alone.restart) == (batch.status[k], batch.iterations[k], batch.restart[k])
+        assert alone.error == batch.error[k]
 
 
 def test_forms_of_a_pose(arm, reached):
@@ -264,7 +265,7 @@ def test_limits_of_mimic_joints_are_those_of_the_joint_they_follow():
     b = qddot.Builder("two")
     for k, name in enumerate(("first", "second")):
         b.link(name, 1.0, (0.5, 0.0, 0.0), (1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
-        follows = {"mimic": ("first", -2.0, 0.1)} if k else {"lower": -2.0, "upper": 2.0}
+        follows = {"mimic": ("first", -2.0, 0.1)} if k else {"lower": -0.1, "upper": 2.0}
         b.joint(
             name,
             "first" if k else "world",
@@ -275,7 +276,7 @@ def test_limits_of_mimic_joints_are_those_of_the_joint_they_follow():
         )
     robot = b.robot()
     lower, upper = bounds(robot.model)
-    assert (lower[0], upper[0]) == pytest.approx((-0.2, 0.55))
+    assert (lower[0], upper[0]) == pytest.approx((-0.1, 0.55))
 
 
 # ---- what goes wrong
@@ -389,11 +390,13 @@ TIPS = {"panda": "panda_hand", "ur5": "tool0"}
 def test_success_rates(name):
     """Of random reachable poses 99.5 % are found to 1e-6 m and rad with 8 restarts."""
     robot, frame = load(ROBOTS / FILES[name]), TIPS[name]
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(101)  # not the targets on which damping and starts were chosen (decision 42)
     q = np.stack([robot.random_state(rng)[0] for _ in range(10_000)])
     T = robot.pose(q, frame)
-    found = robot.inverse_kinematics({frame: T})
+    found = robot.inverse_kinematics({frame: T}, seed=101)
     good = off_by(robot.pose(found.q, frame), T) <= 1e-6
     assert np.mean(good) >= 0.995
+    if name == "ur5":  # limits of two turns about q0 = 0: no angle need be beyond half a turn
+        assert np.max(np.abs(found.q)) <= np.pi + 1e-12
     lower, upper = bounds(robot.model)
     assert np.all((found.q >= lower) & (found.q <= upper))
