@@ -1,4 +1,4 @@
-"""A robot in the browser: `qddot view FILE`, `trajectory.show()`, both with the extra `[view]`; `trajectory.save_html(...)`."""
+"""A robot in the browser: `qddot view FILE` and `trajectory.show()` (extra `[view]`), and `trajectory.save_html(...)`."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_names_run_no_script_in_a_page(chromium, tmp_path):
 
 def test_names_run_no_script_in_a_saved_page(chromium, tmp_path):
     """Names and the title stand there as text, and a script that is not the page's own is refused."""
-    names = [*ATTACKS.values(), "</script><script>document.title='run'</script>"]
+    names = [SCRIPT, ATTACKS["lines"], "</script><script>document.title='run'</script>"]
     file = run(names).save_html(tmp_path / "run.html", title=names[-1])
     written = file.read_text(encoding="utf-8")
     assert SCRIPT not in written
