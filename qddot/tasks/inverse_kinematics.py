@@ -30,6 +30,7 @@ Array = NDArray[Any]
 
 _ROUND = 8  # iterations, after which samples that have stopped are taken out
 _FEW, _LONG_ROUND = 64, 32  # samples for which a round costs more by itself than by its iterations
+_INNER = 0.85  # of the range of a coordinate: what fails mostly ends at a limit
 _NEVER = 1 << 40  # steps between records: there are none
 _STATUSES = np.array(["limit of iterations", "converged", "local minimum", "not finite"])  # by RUNNING, CONVERGED, …
 
@@ -166,8 +167,9 @@ def _turns(model: Model) -> Array:
 
 
 def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: int) -> Array:
-    """Configurations to start again from: between the limits and at most half a turn from their middle, any turn of a
-    ball joint.
+    """Configurations to start again from: in the inner part of the limits and at most half a turn from their middle, any
+    turn of a ball joint. All samples share them, so they are spread: each coordinate has one in each of `several` equal
+    parts of its range (a Latin hypercube).
 
     NaN stands for what stays as in q0: lengths without limits, and free joints.
     """
@@ -184,9 +186,13 @@ def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: 
         reach = np.where(joint.is_angle, np.pi, np.inf)  # half a turn either way is every angle
         low, high = np.maximum(lower[place], centre[place] - reach), np.minimum(upper[place], centre[place] + reach)
         two = np.isfinite(low) & np.isfinite(high)
-        drawn = rng.random((several, joint.nq))
-        out[:, place] = np.where(two, np.where(two, low, 0.0) * (1.0 - drawn) + np.where(two, high, 0.0) * drawn, np.nan)
-    return np.asarray(np.clip(out, lower, upper))
+        middle, half = (
+            np.where(two, 0.5 * (np.where(two, high, 0.0) + k * np.where(two, low, 0.0)), np.nan) for k in (1, -1)
+        )
+        parts = np.stack([rng.permutation(several) for _ in range(joint.nq)], axis=-1).reshape(several, joint.nq)
+        drawn = (parts + rng.random((several, joint.nq))) / max(several, 1)
+        out[:, place] = middle + _INNER * half * (2.0 * drawn - 1.0)
+    return out
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
