@@ -21,7 +21,7 @@ from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import count, positive
 from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
 from qddot.errors import InputError, KernelTooLargeError, shown
-from qddot.mechanism.configurations import neutral
+from qddot.mechanism import configurations
 from qddot.mechanism.model import Model
 from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATUS, Iteration
 from qddot.tasks.targets import LoopClosure, Posture, Task, as_tasks, has_positions
@@ -128,17 +128,13 @@ def _limits(engine: Engine, kept: bool) -> tuple[Array, Array, Array]:
 
 
 def bounds(model: Model) -> tuple[Array, Array]:
-    """The least and the largest value of each coordinate, infinite where there is none.
-
-    A mimic joint's limits are limits of the joint that it follows. Quaternions have none.
-    """
-    lower, upper = np.full(model.nq, -np.inf), np.full(model.nq, np.inf)
+    """The limits in the order of q, where a mimic joint's limits are limits of the joint that it follows."""
+    lower, upper = configurations.bounds(model)
     for i, _ in model.outward():
-        slot, joint, own = model.slots[i], model.joint[i], model.limits[i]
-        if joint.nq != joint.nv or slot.factor == 0.0:
+        slot, own = model.slots[i], model.limits[i]
+        if model.mimic[i] is None or not slot.factor:
             continue
-        factor = 1.0 if slot.factor is None else slot.factor
-        ends = [(np.array(x) - slot.offset) / factor for x in (own.lower, own.upper)]
+        ends = [(np.array(x) - slot.offset) / slot.factor for x in (own.lower, own.upper)]
         lower[slot.q] = np.maximum(lower[slot.q], np.minimum(*ends))
         upper[slot.q] = np.minimum(upper[slot.q], np.maximum(*ends))
         if np.any(lower[slot.q] > upper[slot.q]):
@@ -150,7 +146,7 @@ def bounds(model: Model) -> tuple[Array, Array]:
 def _middle(model: Model, lower: Array, upper: Array) -> Array:
     """Half way between the limits; the neutral coordinates, clipped, where there are not two."""
     two = np.isfinite(lower) & np.isfinite(upper)
-    half = np.where(two, 0.5 * (np.where(two, lower, 0.0) + np.where(two, upper, 0.0)), neutral(model))
+    half = np.where(two, 0.5 * (np.where(two, lower, 0.0) + np.where(two, upper, 0.0)), configurations.neutral(model))
     return np.clip(half, lower, upper)
 
 
