@@ -120,7 +120,7 @@ def test_functions_take_the_free_parameters_that_they_depend_on():
     assert f"const {of_gravity}, const double joint1_damping[1], double M[16], double passive[4])" in text
 
 
-@pytest.mark.parametrize("function", export_file.DEPENDS_ON)
+@pytest.mark.parametrize("function", sorted(export_file.DEPENDS_ON))
 def test_functions_depend_on_nothing_else(function):
     """No operation reads a parameter that a function is said not to depend on, even if all are free."""
     robot = qddot.load("fourbar" if function.startswith("constraint") else "scara")
