@@ -27,6 +27,8 @@ from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.kinematics import KinematicMethods
+from qddot.robot.pictures import PictureMethods
+from qddot.robot.trace import TraceMethods
 
 if TYPE_CHECKING:
     from qddot.dynamics.export import Source
@@ -37,7 +39,7 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
+class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods, TraceMethods, PictureMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
