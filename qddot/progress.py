@@ -95,7 +95,7 @@ def _sink(enabled: bool | None) -> _Sink | None:
 class Progress:
     """Says what is done, for how long and, where `done` is set to a number between 0 and 1, how long it will still take.
 
-    `stage` and `done` may change meanwhile. Of those within each other the innermost is shown. `enabled`: see `set_progress`.
+    `stage` and `done` may change meanwhile. Of nested ones the innermost is shown. `enabled` as for `set_progress`.
     """
 
     def __init__(self, stage: str, *, enabled: bool | None = None) -> None:

@@ -112,8 +112,9 @@ def _let_go(
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_free_without_rotor(i):
-        Pi = model.named("Pi", i, eliminate_joint(I_A, U, Psi))
-        carried[p] = carried[p] + transform_articulated(T[i], Pi)  # Kim (49)
+        carried[p] = carried[p] + transform_articulated(
+            T[i], model.named("Pi", i, eliminate_joint(I_A, U, Psi))
+        )  # Kim (49)
     return I_A, U, Psi
 
 

@@ -46,7 +46,9 @@ class ValuesTab:
     def update(self) -> None:
         """Shows the symbol that is chosen."""
         name = str(self.choice.value)
-        self.table.content = f"<div style='overflow:auto;font-size:12px;padding:0 6px'>{_STYLE}{self.trace.html_of(name)}</div>"
+        self.table.content = (
+            f"<div style='overflow:auto;font-size:12px;padding:0 6px'>{_STYLE}{self.trace.html_of(name)}</div>"
+        )
         vectors = self._vectors(name) if self.arrows_shown.value else {}
         parts = {"angular": slice(0, 3), "linear": slice(3, 6)}
         longest = {
