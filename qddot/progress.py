@@ -67,7 +67,7 @@ class _Cell:
         self._handle: Any = None
 
     def show(self, text: str) -> None:
-        from IPython.display import HTML, display  # type: ignore[import-not-found]
+        from IPython.display import HTML, display
 
         content = HTML(f"<div style='opacity:.7'>{notebook.escaped(text)}</div>" if text else "")
         if self._handle is None:

@@ -20,6 +20,7 @@ from qddot.algorithms import newton_euler
 from qddot.dynamics.reporting_model import Report, Step
 from qddot.errors import printable, unknown
 from qddot.notebook import Markup
+from qddot.robot.base import RobotBase
 from qddot.spatial import Force, Motion
 
 Array = NDArray[Any]
@@ -100,7 +101,7 @@ class Trace:
     which the algorithm wrote it, `symbols` what the letters mean, `result` what the algorithm returned.
     """
 
-    robot: Any
+    robot: RobotBase
     function: str
     method: str
     source: str
@@ -186,7 +187,7 @@ class Trace:
         """Opens the viewer at this configuration, with a tab for the values: a table, and arrows on the links."""
         from qddot.viewer import show
 
-        return show(self.robot, q=self.inputs["q"], trace=self, **options)
+        return show(self.robot, q=self.inputs["q"], trace=self, **options)  # type: ignore[arg-type]  # it is a whole Robot
 
 
 def _cell(name: str) -> str:
@@ -209,7 +210,7 @@ def _lines(of_links: Mapping[str, Any]) -> list[str]:
 
 
 def finished(
-    robot: Any, names: tuple[str, str], algorithm: Any, inputs: Mapping[str, Array], report: Report, result: Array
+    robot: RobotBase, names: tuple[str, str], algorithm: Any, inputs: Mapping[str, Array], report: Report, result: Array
 ) -> Trace:
     """The trace of a report; `names` are the function's and the formulation's."""
     doc = sys.modules[algorithm.__module__].__doc__
