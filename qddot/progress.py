@@ -140,7 +140,7 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        if self._sink is not None and _active and _active[-1] is self:
+        if self._sink is not None and _active[-1:] == [self]:
             self._is_shown = True
             self._sink.show(self.text)
 

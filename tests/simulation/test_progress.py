@@ -169,10 +169,10 @@ def test_scipy_says_how_far_it_is(terminal):
 
 def test_a_recording_says_how_far_it_is(terminal, tmp_path):
     robot = qddot.Robot(qddot.load("pendulum").model, compiled=False)
-    record_simulation(robot, tmp_path / "run", [0.1], [0.0], dt=1e-3, steps=600, chunk=100)
-    assert any("recording, " in x and "of 6 chunks" in x for x in lines(terminal))
+    record_simulation(robot, tmp_path / "run", [0.1], [0.0], dt=1e-3, steps=150, chunk=50)
+    assert any("recording, " in x and "of 3 chunks" in x for x in lines(terminal))
     before = terminal.getvalue()
-    record_simulation(robot, tmp_path / "other", [0.1], [0.0], dt=1e-3, steps=600, chunk=100, progress=False)
+    record_simulation(robot, tmp_path / "other", [0.1], [0.0], dt=1e-3, steps=150, chunk=50, progress=False)
     assert "recording" not in terminal.getvalue()[len(before) :]
 
 
