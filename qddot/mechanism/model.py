@@ -118,7 +118,7 @@ class Constraint:
         return {which: tape.digest for which, tape in tapes.items() if isinstance(tape, Tape)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """All there is to know of a mechanism. Tables run over the links, the world first."""
 
@@ -152,6 +152,9 @@ class Model:
     def __post_init__(self) -> None:
         if self.constraints:
             object.__setattr__(self, "constraints", tuple(c.recorded(self.nq, self.nv) for c in self.constraints))
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}>"
 
     # ---- shape
 
@@ -271,6 +274,10 @@ class Model:
     def per_link(self, *symbols: str) -> tuple[PerLink, ...]:
         """A place for each of the named quantities, a link each, the world's included."""
         return tuple(PerLink(len(self.parent), symbol) for symbol in symbols)
+
+    def named(self, symbol: str, i: int, value: Any) -> Any:
+        """The value as it is; a model that reports what an algorithm computes keeps it as this symbol of link i."""
+        return value
 
     def total(self, count: int = 1) -> Total:
         """So many numbers, each a sum over all links."""

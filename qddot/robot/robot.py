@@ -28,8 +28,10 @@ from qddot.robot.export import ExportMethods
 from qddot.robot.forces import ForceMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
+from qddot.robot.pictures import PictureMethods
 from qddot.robot.simulating import SimulationMethods
 from qddot.robot.tasks import TaskMethods
+from qddot.robot.trace import TraceMethods
 from qddot.robot.variants import VariantMethods
 
 _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
@@ -45,6 +47,8 @@ class Robot(
     SimulationMethods,
     LimitMethods,
     VariantMethods,
+    TraceMethods,
+    PictureMethods,
     ExportMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
