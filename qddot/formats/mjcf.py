@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qddot.formats import mjcf_compile, xml
+from qddot.formats.files import plain_name
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
 from qddot.formats.mjcf_left_out import find_left_out
 from qddot.formats.mjcf_values import roll_pitch_yaw, scalar_last, turned, vec
@@ -52,7 +53,7 @@ def read(
     """
     file, root = xml.load(source, text)
     compiled = mjcf_compile.compiled(file, root, text, package_dirs, trust)
-    builder = Builder(compiled.name or Path(file).stem or "mjcf", snap=snap, allow_unphysical=True)
+    builder = Builder(compiled.name or Path(plain_name(file)).stem or "mjcf", snap=snap, allow_unphysical=True)
     for remark in dict.fromkeys(" ".join(remark.split()) for remark in compiled.remarks):  # some come by both ways
         builder.find("note", file, "MuJoCo", remark, "see whether it matters")
     _Translation(compiled.mujoco, compiled.model, compiled.places, builder).run()
@@ -239,6 +240,7 @@ class _Translation:
             spring_reference=scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
             lower=lower,
             upper=upper,
+            effort_limit=self._effort(j, kind),
             actuated=self._is_driven(j),
             mimic=None if (f := self.coupled.followers.get(j)) is None else (self.joints[f.leader], f.factor, f.offset),
             where=self._where("joint", j),
@@ -262,12 +264,23 @@ class _Translation:
     def _limits(self, j: int, kind: Joint) -> tuple[float, float]:
         if not self.m.jnt_limited[j]:
             return -math.inf, math.inf
-        lower, upper = self.m.jnt_range[j].tolist()
+        lower, upper = map(xml.or_none, self.m.jnt_range[j].tolist())
         if kind.nv > 1:
             problem = f"its limit of {upper:g} rad on the angle is left out"
             self.find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here")
             return -math.inf, math.inf
         return lower, upper
+
+    def _effort(self, j: int, kind: Joint) -> float:
+        """The largest force of actuators on the joint, where it is the same in both directions."""
+        if kind.nv > 1 or not self.m.jnt_actfrclimited[j]:
+            return math.inf
+        least, most = self.m.jnt_actfrcrange[j].tolist()
+        if least != -most:
+            problem = f"its actuatorfrcrange is {least:g} to {most:g}; left out"
+            self.find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "effort limits are symmetric here")
+            return math.inf
+        return most
 
     def _check_joint(self, j: int, kind: Joint, dofs: list[int], element: str) -> None:
         """Finds what the joint has and qddot leaves out. Fields are missing from older MuJoCo."""

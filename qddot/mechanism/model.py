@@ -28,6 +28,7 @@ from qddot.mechanism.joint_arrays import (
     Total,
     Velocities,
 )
+from qddot.mechanism.named_configurations import NO_GROUPS, Groups
 from qddot.scalars import mark, total
 from qddot.spatial import (
     Force,
@@ -148,6 +149,7 @@ class Model:
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere
+    groups: Groups = NO_GROUPS  # names of joints and configurations; no part of what it is
 
     def __post_init__(self) -> None:
         if self.constraints:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -26,6 +25,7 @@ from qddot.mechanism.configurations import batched
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
+from qddot.robot.files import FileMethods
 from qddot.robot.kinematics import KinematicMethods
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
-class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
+class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods, FileMethods):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
     # ---- what it is
@@ -70,12 +70,6 @@ class Robot(DerivativeMethods, ConstraintMethods, KinematicMethods):
         tree = Robot.__new__(Robot)
         tree._stand_on(self.engine.tree)  # whose kernels the constrained solver has too
         return tree
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes qddot's own file, from which `load` gives an equal robot."""
-        from qddot.formats import native
-
-        native.write(self.model, Path(path))
 
     # ---- configurations
 
