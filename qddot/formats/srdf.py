@@ -66,6 +66,7 @@ class _Reader:
     model: Model
     findings: list[Finding] = field(default_factory=list)
     groups: dict[str, Element] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)  # the groups in a group
     joints: dict[str, set[str]] = field(default_factory=dict)  # of the groups that are done
     virtual: dict[str, str] = field(default_factory=dict)  # the joint that carries a virtual joint's link, by its name
 
@@ -104,6 +105,8 @@ class _Reader:
             if name in self.groups:
                 raise self.error(e, f"group {shown(name)}", "the name is used twice", "rename one")
             self.groups[name] = e
+        for name, e in self.groups.items():
+            self.parts[name] = self.parts_of(e, name)
         for name in self.groups:
             self.group(name)
         order = {name: i for i, name in enumerate(model.joint_names)}
@@ -125,8 +128,7 @@ class _Reader:
                 waiting.pop()
                 continue
             e = self.groups[name]
-            parts = [self.part(sub) for sub in e.children if sub.tag == "group"]
-            missing = [part for part in parts if part not in self.joints]
+            missing = [part for part in self.parts[name] if part not in self.joints]
             if name in trail and missing:
                 raise self.error(e, f"group {shown(name)}", "it is a part of itself", "remove one of the groups in it")
             trail[name] = None
@@ -134,14 +136,19 @@ class _Reader:
                 waiting.extend(missing)
                 continue
             own = self.members(e, name)
-            self.joints[name] = own.union(*(self.joints[part] for part in parts))
+            self.joints[name] = own.union(*(self.joints[part] for part in self.parts[name]))
 
-    def part(self, e: Element) -> str:
-        name = self.name(e, "name")
-        if name not in self.groups:
-            problem = f"group {shown(name)} does not exist{near(name, self.groups)}"
-            raise self.error(e, "<group>", problem, "declare it or correct the name")
-        return name
+    def parts_of(self, group: Element, name: str) -> list[str]:
+        """The groups that a group is made of."""
+        found = []
+        for e in (e for e in group.children if e.tag == "group"):
+            part = self.name(e, "name")
+            if part in self.groups:
+                found.append(part)
+            else:
+                problem = f"group {shown(part)} does not exist{near(part, self.groups)}"
+                self.note(e, f"group {shown(name)}", problem, "it is left out; declare it or correct the name")
+        return found
 
     def members(self, group: Element, name: str) -> set[str]:
         """The moving joints that a group names itself."""
