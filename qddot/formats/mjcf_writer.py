@@ -19,6 +19,7 @@ from qddot.formats.writer import (
     body,
     check_friction_velocity,
     check_order,
+    check_sizes,
     depth_first,
     element,
     is_identity,
@@ -45,6 +46,7 @@ def mjcf(model: Model, lossy: bool = False) -> Written:
     writer = _Writer(model, losses)
     lines = list(writer.lines())
     check_friction_velocity(model, losses)
+    check_sizes(model, losses)
     if any(math.isfinite(x) for limits in model.limits for x in limits.velocity):
         losses.note(f"robot {model.name!r}", "MJCF has no velocity limits of joints", "they are left out")
     order = [part.link for _, part in depth_first(writer.parts) if part.frame is None]
@@ -229,6 +231,11 @@ class _Writer:
         model = self.model
         for i, _ in model.outward():
             if (mimic := model.mimic[i]) is not None:
+                if mimic.factor == 0.0:
+                    owner = f"joint {model.joint_names[i]!r}"
+                    self.losses.note(
+                        owner, "it mimics with the factor 0", "MJCF holds it by a constraint, and so it is read"
+                    )
                 ends = {"joint1": model.joint_names[i], "joint2": model.joint_names[mimic.link]}
                 yield element("joint", {**ends, "polycoef": numbers([mimic.offset, mimic.factor, 0.0, 0.0, 0.0])})
 

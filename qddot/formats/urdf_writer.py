@@ -18,6 +18,7 @@ from qddot.formats.writer import (
     body,
     check_friction_velocity,
     check_order,
+    check_sizes,
     depth_first,
     element,
     free_name,
@@ -74,6 +75,7 @@ class _Writer:
         for constraint in model.constraints:
             losses.lose(f"constraint {constraint.name!r}", "it is a constraint")
         check_friction_velocity(model, losses)
+        check_sizes(model, losses)
         for i, _ in model.outward():
             self._check_joint(i)
         if self.heavy is None and not is_massless(model.inertia[0]):

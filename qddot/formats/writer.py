@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
 
 from qddot.errors import Finding, ModelError, message
+from qddot.formats.xml import LARGEST
 from qddot.mechanism.model import Frame, Model
 from qddot.spatial import Inertia, Transform, transform_inertia
 from qddot.spatial.inertia import about_centre
@@ -76,6 +77,20 @@ def check_friction_velocity(model: Model, losses: Losses) -> None:
     """Neither format says at which speed dry friction is reached."""
     if any(any(f) for f in model.friction) and model.friction_velocity != _DEFAULT_FRICTION_VELOCITY:
         losses.lose(f"robot {model.name!r}", f"friction_velocity is {model.friction_velocity:g}")
+
+
+def check_sizes(model: Model, losses: Losses) -> None:
+    """Readers take no larger numbers, and gigantic masses or lengths are a mistake."""
+    for i, name in enumerate(model.link_names):
+        m, c, I = body(model.inertia[i])
+        given = {"mass": (m,), "centre of mass": c, "inertia": (*I[0], *I[1], *I[2]), "place": model.placement[i].p}
+        for what, values in given.items():
+            if not all(abs(x) <= LARGEST for x in values):
+                problem = f"its {what} is {', '.join(f'{x:g}' for x in values)}, which is too large"
+                losses.cannot(f"link {name!r}", problem, "give it in SI units")
+    for f in model.frames:
+        if not all(abs(x) <= LARGEST for x in f.placement.p):
+            losses.cannot(f"frame {f.name!r}", f"its place is {list(f.placement.p)}, which is too large", "correct it")
 
 
 def check_order(model: Model, losses: Losses, order: Iterable[int]) -> None:

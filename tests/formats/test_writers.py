@@ -38,7 +38,9 @@ def arm(**options):
     turned = qddot.pose((0.3, 0.2, -0.1), (0.4, -0.9, 2.2))
     limits = {"lower": -1.0, "upper": 2.0, "effort_limit": 30.0}
     b.joint("shoulder", "base", "upper", joints.Revolute((0.0, 0.6, 0.8)), turned, damping=0.3, friction=0.1, **limits)
-    b.joint("elbow", "upper", "lower", joints.Revolute((1.0, 0.0, 0.0)), qddot.pose((0.0, 0.0, 0.5), (0.0, math.pi / 2, 0.0)))
+    b.joint(
+        "elbow", "upper", "lower", joints.Revolute((1.0, 0.0, 0.0)), qddot.pose((0.0, 0.0, 0.5), (0.0, math.pi / 2, 0.0))
+    )
     b.joint("slide", "lower", "finger", joints.Prismatic((0.0, 1.0, 0.0)), lower=0.0)
     b.joint("follow", "lower", "thumb", joints.Prismatic((0.0, -1.0, 0.0)), mimic=("slide", -0.5, 0.02))
     b.frame("tool", "finger", qddot.pose((0.0, 0.1, 0.0), (0.1, 0.2, 0.3)))
@@ -196,6 +198,21 @@ def test_another_order_of_links_is_a_finding():
         assert "not numbered depth first" in write(b.model()).findings[0].message
 
 
+def test_a_mimic_joint_that_stands_still_is_a_constraint_in_mjcf():
+    b = qddot.Builder("still").link("a", **BODY).link("b", **BODY)
+    b.joint("1", "world", "a", joints.Revolute()).joint("2", "a", "b", joints.Revolute(), mimic=("1", 0.0, 0.4))
+    text, findings = as_mjcf(b.model())
+    assert [f.message for f in findings] == ["it mimics with the factor 0"]
+    assert read_mjcf(text).constraints[0].position((9.0, 0.4)) == [0.0]
+
+
+def test_numbers_that_no_reader_takes_are_refused():
+    model = qddot.Builder("far").link("a", **BODY).joint("j", "world", "a", joints.Revolute(), qddot.pose((1e31, 0, 0)))
+    for write in (as_urdf, as_mjcf):
+        with pytest.raises(ModelError, match=r"link 'a': its place is 1e\+31, 0, 0, which is too large"):
+            write(model.model())
+
+
 def test_driven_joints_are_kept():
     b = arm()
     model = b.model()
@@ -237,7 +254,9 @@ def one_joint(joint=None, **options):
 URDF_LOSES = {
     "stiffness is 2": one_joint(stiffness=2.0),
     "armature is 0.5": one_joint(armature=0.5),
-    r"gravity is \(0, 0, -1.6\)": qddot.Builder("moon", gravity=(0, 0, -1.6)).link("l").joint("j", "world", "l", joints.Free()),
+    r"gravity is \(0, 0, -1.6\)": qddot.Builder("moon", gravity=(0, 0, -1.6))
+    .link("l")
+    .joint("j", "world", "l", joints.Free()),
     "damping of a floating joint is 1, 1, 1, 1, 1, 1": one_joint(joints.Free(), damping=1.0),
     "friction_velocity is 0.01": qddot.Builder("slow", friction_velocity=0.01)
     .link("l", **BODY)
@@ -252,7 +271,9 @@ MJCF_LOSES = {
     "the spring of a ball joint is at rest at": one_joint(
         joints.Spherical(), stiffness=1.0, spring_reference=(1.0, 0.0, 0.0, 0.0)
     ),
-    "constraint 'c': its polynomial has the degree 5": arm().coupling("c", {"elbow": 1.0}, (0.0,) * 5 + (1.0,), {"slide": 1.0}),
+    "constraint 'c': its polynomial has the degree 5": arm().coupling(
+        "c", {"elbow": 1.0}, (0.0,) * 5 + (1.0,), {"slide": 1.0}
+    ),
 }
 LOSSES = [
     *((as_urdf, read_urdf, text, builder) for text, builder in URDF_LOSES.items()),
@@ -323,7 +344,9 @@ def test_a_plate_is_written_however_its_moments_round():
 # ---- limits and names ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("joint", [joints.Revolute((0.0, 0.0, 1.0)), joints.Prismatic((0.0, 0.0, 1.0))], ids=lambda j: j.kind)
+@pytest.mark.parametrize(
+    "joint", [joints.Revolute((0.0, 0.0, 1.0)), joints.Prismatic((0.0, 0.0, 1.0))], ids=lambda j: j.kind
+)
 @pytest.mark.parametrize(
     "limits",
     [{}, {"lower": -1.0}, {"upper": 2.0}, {"lower": -1.0, "upper": 2.0}, {"effort_limit": 3.0}, {"velocity_limit": 4.0}],
@@ -336,7 +359,19 @@ def test_limits_that_are_not_there_stay_away(joint, limits):
         assert read_mjcf(as_mjcf(model).text).limits == model.limits
 
 
-HOSTILE = ['a"b', "<x/>", "a & b", "]]>", "--><!--", "a'b", "tab\tline\nend\r", "ünï ☃ \U0001f916", " padded ", "a\u202eb", "&amp;"]
+HOSTILE = [
+    'a"b',
+    "<x/>",
+    "a & b",
+    "]]>",
+    "--><!--",
+    "a'b",
+    "tab\tline\nend\r",
+    "ünï ☃ \U0001f916",
+    " padded ",
+    "a\u202eb",
+    "&amp;",
+]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -354,7 +389,7 @@ def test_names_are_escaped(name):
 @pytest.mark.parametrize("write", [as_urdf, as_mjcf])
 def test_names_that_no_file_can_have_are_refused(write, name):
     model = qddot.Builder("r").link(name, **BODY).joint("j", "world", name, joints.Revolute()).model()
-    with pytest.raises(ModelError, match="link 'a|link '\\\\uffff") as error:
+    with pytest.raises(ModelError, match=r"link 'a|link '\\uffff") as error:
         write(model)
     assert str(error.value).isprintable() or "\n" in str(error.value)
 

@@ -109,7 +109,9 @@ def test_pinocchio_reads_mimic_joints_that_qddot_writes(tmp_path):
     for name in ("palm", "left", "right"):
         b.link(name, 1.5, (0.1, 0.2, 0.3), (0.5, 0.01, -0.02, 0.6, 0.03, 0.7))
     b.joint("wrist", "world", "palm", qddot.joints.Revolute((0.0, 1.0, 0.0)))
-    b.joint("drive", "palm", "left", qddot.joints.Revolute((0.0, 0.0, 1.0)), qddot.pose((0.1, 0.0, 0.0)), lower=-1.0, upper=1.0)
+    b.joint(
+        "drive", "palm", "left", qddot.joints.Revolute((0.0, 0.0, 1.0)), qddot.pose((0.1, 0.0, 0.0)), lower=-1.0, upper=1.0
+    )
     b.joint("follow", "palm", "right", qddot.joints.Prismatic((1.0, 0.0, 0.0)), mimic=("drive", -0.3, 0.05))
     robot = qddot.Robot(b.model(), compiled=False)
     robot.save(tmp_path / "robot.urdf")
