@@ -32,6 +32,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     try:
         with replacing(path) as unfinished:
             unfinished.write_bytes(data)
-    except OSError as error:
-        problem = f"it cannot be written: {error.strerror or error}"
+    except (OSError, ValueError) as error:  # of a zero byte in its name
+        problem = f"it cannot be written: {getattr(error, 'strerror', None) or error}"
         raise FileError(message(str(path), "file", problem, "check the folder and its permissions")) from None

@@ -18,6 +18,7 @@ from typing import Any
 from qddot.formats import mjcf_compile, xml
 from qddot.formats.files import plain_name
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
+from qddot.formats.mjcf_keyframes import with_keyframes
 from qddot.formats.mjcf_left_out import find_left_out
 from qddot.formats.mjcf_values import roll_pitch_yaw, scalar_last, turned, vec
 from qddot.formats.registry import ReadOptions, register
@@ -51,18 +52,25 @@ def read(
     and included files are below the file's folder, its package or `package_dirs`; with `trust` they may be anywhere, and
     MuJoCo's compiler runs in this process, without limits of time and memory.
     """
+    return _translated(source, text, snap, package_dirs, trust)[0]
+
+
+def _translated(
+    source: str | os.PathLike[str], text: str | None, snap: float, package_dirs: Sequence[str], trust: bool
+) -> tuple[Builder, mjcf_compile.Compiled]:
     file, root = xml.load(source, text)
     compiled = mjcf_compile.compiled(file, root, text, package_dirs, trust)
     builder = Builder(compiled.name or Path(plain_name(file)).stem or "mjcf", snap=snap, allow_unphysical=True)
     for remark in dict.fromkeys(" ".join(remark.split()) for remark in compiled.remarks):  # some come by both ways
         builder.find("note", file, "MuJoCo", remark, "see whether it matters")
     _Translation(compiled.mujoco, compiled.model, compiled.places, builder).run()
-    return builder
+    return builder, compiled
 
 
 @register("mjcf", ".mjcf", marks=(b"<mujoco",), rank=1)
 def _model(path: Path, options: ReadOptions) -> Model:
-    return read(path, snap=options.snap, package_dirs=options.package_dirs, trust=options.trust).model()
+    builder, compiled = _translated(path, None, options.snap, options.package_dirs, options.trust)
+    return with_keyframes(builder.model(), compiled)
 
 
 # ---- the tables of MuJoCo as calls of the Builder ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from qddot.formats.mjcf_keyframes import keyframes
 from qddot.formats.mjcf_written_parts import Axis, Loops, axes_of, couplings, inertial
 from qddot.formats.registry import Written, register_writer
 from qddot.formats.writer import (
@@ -49,8 +50,9 @@ def mjcf(model: Model, lossy: bool = False) -> Written:
     check_sizes(model, losses)
     if any(math.isfinite(x) for limits in model.limits for x in limits.velocity):
         losses.note(f"robot {model.name!r}", "MJCF has no velocity limits of joints", "they are left out")
-    order = [part.link for _, part in depth_first(writer.parts) if part.frame is None]
-    check_order(model, losses, [0, *order])
+    check_order(model, losses, [0, *writer.order])
+    if model.groups.joints:
+        losses.note(f"robot {model.name!r}", "MJCF has no groups of joints", "they are left out; keep the SRDF file")
     losses.raise_if_any()
     return Written("\n".join([*lines, ""]), tuple(losses.findings))
 
@@ -64,6 +66,7 @@ class _Writer:
         self.parts = parts_of(model)
         for i, sites in self.loops.added.items():
             self.parts[i] += [Part(frame=site) for site in sites]
+        self.order = [part.link for _, part in depth_first(self.parts) if part.frame is None]
         self.next = {i: found for i, _ in model.outward() if (found := self._merged_into(i))}
         first = next((part.frame for part in self.parts[0] if part.frame is not None), None)
         self.heavy = None if is_massless(model.inertia[0]) else first  # has the inertia of what is fixed to the ground
@@ -94,6 +97,7 @@ class _Writer:
         yield from _block("tendon", tendons)
         yield from _block("equality", [*self._mimics(), *equalities, *self.loops.equalities()])
         yield from _block("actuator", list(self._motors()))
+        yield from _block("keyframe", keyframes(model, self.order, self.losses))
         yield "</mujoco>"
 
     def _bodies(self) -> Iterator[str]:

@@ -33,6 +33,9 @@ def with_groups(model: Model, file: str | Path, text: str | None = None) -> Mode
         fix = "give an SRDF file: its root element is <robot>"
         raise reader.error(root, "document", f"the root element is <{short(root.tag)}> instead of <robot>", fix)
     groups = reader.read(root)
+    new = {(c.name, c.group) for c in groups.configurations}
+    kept = (c for c in model.groups.configurations if (c.name, c.group) not in new)  # of a keyframe or a saved robot
+    groups = groups._replace(configurations=(*kept, *groups.configurations))
     return replace(model, groups=groups, findings=(*model.findings, *reader.findings))
 
 

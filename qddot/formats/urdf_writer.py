@@ -76,6 +76,8 @@ class _Writer:
             losses.lose(f"constraint {constraint.name!r}", "it is a constraint")
         check_friction_velocity(model, losses)
         check_sizes(model, losses)
+        if any(model.groups):
+            losses.note(whole, "URDF has no groups and named configurations", "they are left out; keep the SRDF file")
         for i, _ in model.outward():
             self._check_joint(i)
         if self.heavy is None and not is_massless(model.inertia[0]):

@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from qddot import formats
-from qddot.errors import Finding, InputError, one_name, unknown
+from qddot.errors import Finding, one_name
 from qddot.mechanism import configurations
 from qddot.robot.base import Array, RobotBase
 
@@ -37,23 +35,10 @@ class FileMethods(RobotBase):
         return tuple(dict.fromkeys(c.name for c in self.model.groups.configurations))
 
     def configuration(self, name: str, group: str | None = None) -> Array:
-        """A configuration by its name in the robot's SRDF file; joints that it says nothing of are neutral.
+        """A configuration by its name in the robot's SRDF file, or a keyframe of MJCF; joints without a value are neutral.
 
         Where several groups have one of this name, it is all of them together, or that of `group`.
         """
-        named = [c for c in self.model.groups.configurations if c.name == one_name(name, "configuration")]
-        owner = f"robot {self.name!r}"
-        if not named:
-            raise unknown("configuration", name, self.configuration_names, owner)
-        chosen = named if group is None else [c for c in named if c.group == one_name(group, "group")]
-        if not chosen:
-            raise unknown(f"configuration {name!r} of group", str(group), [c.group for c in named], owner)
-        q, given = configurations.neutral(self.model), dict[str, tuple[float, ...]]()
-        for c in chosen:
-            for joint, coordinates in c.coordinates:
-                if given.setdefault(joint, coordinates) != coordinates:
-                    groups = ", ".join(repr(c.group) for c in chosen)
-                    problem = f"configuration {name!r} of {owner} has two values of joint {joint!r}"
-                    raise InputError(f"{problem}; give group= one of {groups}")
-                q[self.model.slots[self.model.joint_index(joint)].q] = coordinates
-        return np.asarray(q)
+        return configurations.named(
+            self.model, one_name(name, "configuration"), None if group is None else one_name(group, "group")
+        )

@@ -11,6 +11,7 @@ import qddot
 from qddot.errors import FileError
 from qddot.formats import xml
 from qddot.formats.files import read_bytes
+from qddot.viewer import urdf_shapes
 from tests.support.peers import peer
 
 BODY = '<inertial pos="0 0 0" mass="2" diaginertia="1 1 1"/>'
@@ -41,6 +42,13 @@ def test_mjcf_that_is_compressed_includes_files_beside_it(tmp_path):
         (tmp_path / name).write_bytes(gzip.compress(b'<mujoco><include file="body.xml"/></mujoco>'))
         robots = [qddot.load(tmp_path / name, trust=trust) for trust in (False, True)]
         assert [(r.nv, r.mass, r.name) for r in robots] == [(1, 2.0, "r")] * 2
+
+
+def test_shapes_of_a_compressed_file_are_found(tmp_path):
+    box = '<visual><geometry><box size="1 1 1"/></geometry></visual></link>'
+    (tmp_path / "r.urdf.gz").write_bytes(gzip.compress(URDF.replace("</link>", box).encode()))
+    robot = qddot.load(tmp_path / "r.urdf.gz")
+    assert len(urdf_shapes.read(robot.model, robot.model.source).shapes) == 1
 
 
 def test_a_robot_without_a_name_is_called_after_its_file(tmp_path):

@@ -436,5 +436,7 @@ def test_a_refused_robot_leaves_the_old_file_alone(tmp_path):
     assert file.read_text() == "old"
     assert [f.name for f in tmp_path.iterdir()] == ["arm.urdf"]
     assert [f.severity for f in one_joint(stiffness=2.0).robot().save(file, lossy=True)] == ["warning"]
-    with pytest.raises(FileError, match="it cannot be written"):
-        one_joint().robot().save(tmp_path / "nowhere" / "arm.urdf")
+    (tmp_path / "folder.urdf").mkdir()
+    for name in ("nowhere/arm.urdf", "folder.urdf", "a\0b.urdf"):
+        with pytest.raises(FileError, match="it cannot be written"):
+            one_joint().robot().save(tmp_path / name)
