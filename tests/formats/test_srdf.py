@@ -54,6 +54,21 @@ def test_groups_and_configurations_are_found_beside_the_file(files):
     ]
 
 
+@pytest.mark.parametrize(
+    ("base", "tip", "joints"),
+    [
+        ("upper", "finger", ("elbow", "grip")),
+        ("lower", "tool", ()),
+        ("finger", "thumb", ("grip", "follow")),
+        ("tool", "base", ("shoulder", "elbow")),
+    ],
+)
+def test_chains_have_the_joints_between_two_links(base, tip, joints, files):
+    text = f'<robot><group name="g"><chain base_link="{base}" tip_link="{tip}"/></group></robot>'
+    (files / "arm.srdf").write_text(text)
+    assert qddot.load(files / "arm.urdf").groups == {"g": joints}
+
+
 def test_a_virtual_joint_is_the_floating_base(files):
     robot = qddot.load(files / "arm.urdf", floating_base=True)
     np.testing.assert_array_equal(robot.configuration("up"), [1, 2, 3, 0, 0, 0, 1, 0, 2, 0])

@@ -9,16 +9,36 @@ import pytest
 
 import qddot
 from qddot import conventions
+from tests.support.model_differences import differences
 from tests.support.peers import peer
-from tests.support.real_robots import GOOD, load, or_skipped, short
+from tests.support.real_robots import GOOD, WHY, load, or_skipped, short
 
 AGREES = 1e-9  # of the largest entry
 STATES = 4
 ROBOTS = {
-    *("a1", "anymal-kinova", "baxter", "cassie_v2", "centauro", "double_pendulum_continuous", "go2", "human", "hyq"),
+    *(
+        "a1",
+        "anymal-kinova",
+        "baxter",
+        "g1_29dof_rev_1_0",
+        "centauro",
+        "double_pendulum_continuous",
+        "go2",
+        "human",
+        "hyq_no_sensors",
+    ),
     *("kinova", "panda", "pr2", "solo", "talos_reduced", "tiago", "ur5_robot", "xarm7"),
 }
+REFUSED_BY_MUJOCO = {  # moving links without mass, or with an inertia that no body has
+    *("bluevolta_bravo7_gripper", "bravo7_gripper", "falcon_bravo7_gripper", "icub", "icub_reduced"),
+    *("romeo", "romeo_laas_small", "romeo_small"),
+}
 FILES = [p for p in GOOD if p.stem in ROBOTS]
+CASES = [*((p, False) for p in FILES), *((p, True) for p in FILES[::3])]  # and whether the base floats
+CASE_NAMES = [short(p) + "-floating" * floating for p, floating in CASES]
+
+
+needs_robots = pytest.mark.skipif(not FILES, reason=WHY)
 
 
 def near(ours, theirs):
@@ -35,8 +55,8 @@ def read_robot(path, floating):
     return qddot.Robot(load(path, floating_base=floating, passive_forces=False, srdf=False).model, compiled=False)
 
 
-@pytest.mark.parametrize("path", or_skipped(FILES), ids=short)
-@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
+@needs_robots
+@pytest.mark.parametrize(("path", "floating"), CASES, ids=CASE_NAMES)
 def test_pinocchio_reads_urdf_that_qddot_writes(path, floating, tmp_path):
     pin = peer("pinocchio")
     robot = read_robot(path, floating)
@@ -54,8 +74,8 @@ def test_pinocchio_reads_urdf_that_qddot_writes(path, floating, tmp_path):
         near(robot.pose(q[0], name), data.oMf[theirs.getFrameId(name)].homogeneous)
 
 
-@pytest.mark.parametrize("path", or_skipped(FILES), ids=short)
-@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
+@needs_robots
+@pytest.mark.parametrize(("path", "floating"), CASES, ids=CASE_NAMES)
 def test_mujoco_reads_mjcf_that_qddot_writes(path, floating, tmp_path):
     mujoco = peer("mujoco")
     robot = read_robot(path, floating)
@@ -122,3 +142,26 @@ def test_pinocchio_reads_mimic_joints_that_qddot_writes(tmp_path):
     pq = conventions.to_pinocchio_q(*layout, q)
     tau = np.stack([pin.rnea(theirs, data, *row).copy() for row in zip(pq, v, a, strict=True)])
     near(robot.inverse_dynamics(q, v, a), tau)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", or_skipped(GOOD), ids=short)
+@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
+def test_every_robot_is_the_same_after_urdf_and_mjcf(path, floating, tmp_path):
+    model = load(path, floating_base=floating, snap=False, srdf=False).model
+    robot = qddot.Robot(model)
+    assert robot.save(tmp_path / "robot.urdf") == ()
+    assert differences(model, load(tmp_path / "robot.urdf", snap=False).model) == []
+    peer("mujoco")
+    if path.stem in REFUSED_BY_MUJOCO:
+        with pytest.raises(qddot.ModelError, match="MuJoCo refuses such moving bodies"):
+            robot.save(tmp_path / "robot.xml")
+        return
+    said = robot.save(tmp_path / "robot.xml")
+    again = load(tmp_path / "robot.xml", snap=False).model
+    if any("takes for none" in f.message for f in said):  # limits of zero
+        assert differences(model, again, without=("limits",)) == []
+    elif any("it is no body but a joint" in f.message for f in said):
+        assert (model.joint_names, model.nv) == (again.joint_names, again.nv)
+    else:
+        assert differences(model, again, without=("velocity",)) == []
