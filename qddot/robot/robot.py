@@ -6,10 +6,8 @@ kernels, made at their first use; the mathematics is in `qddot.algorithms`, for 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
@@ -25,6 +23,7 @@ from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
+from qddot.robot.files import FileMethods
 from qddot.robot.forces import ForceMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
@@ -49,6 +48,7 @@ class Robot(
     VariantMethods,
     TraceMethods,
     PictureMethods,
+    FileMethods,
     ExportMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
@@ -83,12 +83,6 @@ class Robot(
         tree = Robot.__new__(Robot)
         tree._stand_on(self.engine.tree)  # whose kernels the constrained solver has too
         return tree
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes qddot's own file, from which `load` gives an equal robot."""
-        from qddot.formats import native
-
-        native.write(self.model, Path(path))
 
     # ---- configurations
 
