@@ -34,7 +34,8 @@ from qddot.mechanism.model import Model
 # a function, a function and its options, or the name of a function that combines others
 Wanted = str | tuple[str, Mapping[str, Any]] | tuple[str, "Sequence[Wanted]"]
 OF_FUNCTION = ("method", "frame", "prescribed", "by", "free", "name")  # options that a function of a file has
-_PLACES, _BODIES = {"placement", "position"}, {"inertia", "mass", "com"}
+_PLACES = {"placement", "position"}
+_BODIES = {"inertia", "mass", "com", "payload", "payload_mass", "payload_com", "payload_inertia"}
 _KINEMATIC = (*OF_PATH_TO_BASE, "forward_kinematics", "constraint_residual", "constraint_jacobian", "constraint_bias")
 # kinds of free parameters that a function depends on; functions that are not here may depend on all
 DEPENDS_ON: dict[str, set[str]] = {

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from qddot.errors import near
 from qddot.formats import places, xml
+from qddot.formats.files import plain_name
 from qddot.formats.reader import short, shown
 from qddot.formats.registry import ReadOptions, register
 from qddot.formats.urdf_elements import READ, UrdfElements, fix_for
-from qddot.formats.xml import Element
+from qddot.formats.xml import Element, or_none
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
 from qddot.mechanism.builder import WORLD, Builder, free_name
 from qddot.mechanism.model import Model
@@ -111,7 +112,7 @@ class _Reader(UrdfElements):
     def robot_name(self, robot: Element) -> str:
         if robot.attributes.get("name", "").strip():
             return self.name(robot, "name", "robot")
-        stem = os.path.splitext(os.path.basename(self.file))[0]
+        stem = os.path.splitext(os.path.basename(plain_name(self.file)))[0]
         self.find("note", robot, "robot", "it has no name", f"it is called {stem!r} after its file")
         return stem
 
@@ -294,7 +295,7 @@ class _Reader(UrdfElements):
             elif (value := self.number(limit, a, owner, largest=math.inf)) < 0.0:
                 self.find("warning", limit, element, f"{a} is {value:g}", "it was left out; give zero or more")
             else:
-                limits[a] = value
+                limits[a] = or_none(value)
         if not limit.attributes.keys() & {"lower", "upper"}:
             if kind != "continuous":
                 self.find("note", limit, element, "it has neither lower nor upper", "they are taken as unlimited")
@@ -306,7 +307,7 @@ class _Reader(UrdfElements):
             problem = f"lower {lower:g} is above upper {upper:g}"
             self.find("warning", limit, element, problem, "both were left out; swap or correct them")
         else:
-            limits |= {"lower": lower, "upper": upper}
+            limits |= {"lower": or_none(lower), "upper": or_none(upper)}
         return limits
 
     def mimic(self, e: Element, kind: str, owner: str, joints: dict[str, Element]) -> tuple[str, float, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from qddot.spatial.rotation import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translational(Joint):
     """Three translations."""
 
@@ -59,7 +60,7 @@ class Translational(Joint):
         return rows_of.constant_rows(rows_of.turn(T.R), EYE, (), self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Planar(Joint):
     """Motion in the plane normal to an axis: q = (x, y, angle), v = (v_x, v_y, ω) in the child's axes."""
 
@@ -75,6 +76,10 @@ class Planar(Joint):
     velocity_names = ("vx", "vy", "w")
     coordinate_text, velocity_text = "x, y m, angle rad", "x, y along the child's axes m/s, rad/s"
     ends_in_angle = True
+
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z) -> None: ...
 
     @property
     def basis(self) -> tuple[Vec, Vec]:
@@ -133,7 +138,7 @@ class Planar(Joint):
         return rows_of.constant_rows(residual, self.basis, [self.axis], self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Free(Joint):
     """Six degrees of freedom: q = (x, y, z, qx, qy, qz, qw); the velocity is the body twist, angular first."""
 

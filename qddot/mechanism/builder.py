@@ -27,6 +27,7 @@ from qddot.mechanism.declared_tree import (
     parents_first,
 )
 from qddot.mechanism.model import Constraint, Frame, Loop, Model
+from qddot.mechanism.placements import Placement, placed
 from qddot.mechanism.validation import (
     check_inertia,
     check_link_names,
@@ -35,7 +36,6 @@ from qddot.mechanism.validation import (
     inertia_matrix,
     numbers,
     pose,
-    rigid,
     tolerance,
     unit_axes,
 )
@@ -48,7 +48,7 @@ __all__ = ["WORLD", "Builder"]
 MAX_NAME_CHARS = 4000  # readers take at most 1,000 and make names of two or three others
 
 
-@dataclass
+@dataclass(repr=False)
 class Builder:
     """Collects links, joints, frames and loops, and makes the Model of them.
 
@@ -73,6 +73,10 @@ class Builder:
     _couplings: dict[str, Declared] = field(default_factory=dict)
     _loop_names: set[str] = field(default_factory=set)
     _ground: Inertia = field(default_factory=zero_inertia)  # of bodies on the world that are no links any more
+
+    def __repr__(self) -> str:
+        parts = f"{len(self._links)} links, {len(self._joints)} joints, {len(self._loops)} loops"
+        return f"<Builder {self.name!r}: {parts}>"
 
     # ---- parts
 
@@ -106,10 +110,14 @@ class Builder:
         parent: str,
         child: str,
         joint: Joint,
-        placement: Transform | None = None,
+        placement: Placement | None = None,
         **options: Unpack[JointOptions],
     ) -> Builder:
         """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
+
+        A placement, here and below, is a `Transform` such as `qddot.pose` gives; x y z; x y z and roll pitch yaw; x y z and
+        a quaternion x y z w; a 4×4 matrix; or a mapping of `xyz` with `rpy` or `quaternion`, or a DH row of `alpha`, `a`,
+        `theta`, `d` (modified, or `convention="standard"`).
 
         The options are those of `JointOptions`: armature, damping, friction, stiffness, spring_reference, lower, upper,
         velocity_limit, effort_limit, actuated, mimic, where. Numbers given for a joint of several degrees of freedom may
@@ -122,11 +130,11 @@ class Builder:
         self._joints[name] = declared_joint(name, (parent, child), joint, placement, options, self.find)
         return self
 
-    def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
+    def frame(self, name: str, link: str, placement: Placement | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
         check_name(name, f"frame {name!r}", where)
         check_link_names((link,), f"frame {name!r}", where)
-        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
+        self._frames.append((name, link, placed(placement, f"frame {name!r}", where, self.find), where))
         return self
 
     def loop(
@@ -135,8 +143,8 @@ class Builder:
         link_a: str,
         link_b: str,
         joint: Joint,
-        placement_a: Transform | None = None,
-        placement_b: Transform | None = None,
+        placement_a: Placement | None = None,
+        placement_b: Placement | None = None,
         where: str = "",
     ) -> Builder:
         """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
@@ -146,7 +154,7 @@ class Builder:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
         check_link_names((link_a, link_b), element, where)
-        a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
+        a, b = (placed(T, element, where, self.find) for T in (placement_a, placement_b))
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
 

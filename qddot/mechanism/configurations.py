@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.errors import InputError, unknown
 from qddot.mechanism.model import Model
 from qddot.scalars import split, stack
 
@@ -99,6 +100,26 @@ def normalize(model: Model, q: Array) -> Array:
     """The nearest valid configuration: quaternions made unit."""
     x = model.coordinates(q)
     return _gather(model, lambda i: model.joint[i].normalize(x[i]))
+
+
+def named(model: Model, name: str, group: str | None = None) -> Array:
+    """A configuration by its name, of all groups that have one of this name together or of one; the rest is neutral."""
+    found = [c for c in model.groups.configurations if c.name == name]
+    owner = f"robot {model.name!r}"
+    if not found:
+        raise unknown("configuration", name, (c.name for c in model.groups.configurations), owner)
+    chosen = found if group is None else [c for c in found if c.group == group]
+    if not chosen:
+        raise unknown(f"configuration {name!r} of group", str(group), [c.group for c in found], owner)
+    q, given = neutral(model), dict[str, tuple[float, ...]]()
+    for c in chosen:
+        for joint, coordinates in c.coordinates:
+            if given.setdefault(joint, coordinates) != coordinates:
+                groups = ", ".join(repr(c.group) for c in chosen)
+                problem = f"configuration {name!r} of {owner} has two values of joint {joint!r}"
+                raise InputError(f"{problem}; give group= one of {groups}")
+            q[model.slots[model.joint_index(joint)].q] = coordinates
+    return q
 
 
 def _gather(model: Model, values: Callable[[int], Sequence[Any]]) -> Array:

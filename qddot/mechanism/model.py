@@ -28,16 +28,9 @@ from qddot.mechanism.joint_arrays import (
     Total,
     Velocities,
 )
+from qddot.mechanism.named_configurations import NO_GROUPS, Groups
 from qddot.scalars import mark, total
-from qddot.spatial import (
-    Force,
-    Inertia,
-    Motion,
-    Product,
-    Transform,
-    force,
-    zero_force,
-)
+from qddot.spatial import Force, Inertia, Motion, Product, Transform, force, zero_force
 from qddot.spatial.joint_blocks import Motions, Vector
 from qddot.spatial.rotation import ZERO, Vec
 from qddot.spatial.tape import Tape, record
@@ -118,7 +111,7 @@ class Constraint:
         return {which: tape.digest for which, tape in tapes.items() if isinstance(tape, Tape)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """All there is to know of a mechanism. Tables run over the links, the world first."""
 
@@ -148,10 +141,14 @@ class Model:
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere
+    groups: Groups = NO_GROUPS  # names of joints and configurations; no part of what it is
 
     def __post_init__(self) -> None:
         if self.constraints:
             object.__setattr__(self, "constraints", tuple(c.recorded(self.nq, self.nv) for c in self.constraints))
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}>"
 
     # ---- shape
 
@@ -272,6 +269,10 @@ class Model:
         """A place for each of the named quantities, a link each, the world's included."""
         return tuple(PerLink(len(self.parent), symbol) for symbol in symbols)
 
+    def named(self, symbol: str, i: int, value: Any) -> Any:
+        """The value as it is; a model that reports what an algorithm computes keeps it as this symbol of link i."""
+        return value
+
     def total(self, count: int = 1) -> Total:
         """So many numbers, each a sum over all links."""
         return Total(count)
@@ -355,12 +356,12 @@ class Model:
 
     def _own_dof(self, joint: str) -> range:
         i = self.joint_index(joint)
-        mimic, slot = self.mimic[i], self.slots[i]
-        if mimic is not None:
+        if (mimic := self.mimic[i]) is not None:
             master = self.joint_names[mimic.link]
-            fix = f"it follows {master!r}; choose {master!r}"
-            raise InputError(f"joint {joint!r} has no degree of freedom of its own: {fix}")
-        return range(slot.v.start, slot.v.stop)
+            raise InputError(
+                f"joint {joint!r} has no degree of freedom of its own: it follows {master!r}; choose {master!r}"
+            )
+        return range(self.slots[i].v.start, self.slots[i].v.stop)
 
     # ---- variants
 

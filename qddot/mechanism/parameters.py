@@ -58,6 +58,7 @@ _FRAME = {
     "payload_inertia": ("rotary",),
 }
 _SETS = _LINK | _JOINT | _WORLD | _FRAME
+KINDS = tuple(_SETS)
 _LINK_SHAPES: dict[str, Shape] = {"inertia": (10,), "mass": (), "com": (3,), "placement": (4, 4), "position": (3,)}
 _FRAME_SHAPES: dict[str, Shape] = {"payload": (10,), "payload_mass": (), "payload_com": (3,), "payload_inertia": (6,)}
 

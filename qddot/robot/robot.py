@@ -6,10 +6,8 @@ kernels, made at their first use; the mathematics is in `qddot.algorithms`, for 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
@@ -25,11 +23,14 @@ from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
+from qddot.robot.files import FileMethods
 from qddot.robot.forces import ForceMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
+from qddot.robot.pictures import PictureMethods
 from qddot.robot.simulating import SimulationMethods
 from qddot.robot.tasks import TaskMethods
+from qddot.robot.trace import TraceMethods
 from qddot.robot.variants import VariantMethods
 
 _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
@@ -45,6 +46,9 @@ class Robot(
     SimulationMethods,
     LimitMethods,
     VariantMethods,
+    TraceMethods,
+    PictureMethods,
+    FileMethods,
     ExportMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
@@ -79,12 +83,6 @@ class Robot(
         tree = Robot.__new__(Robot)
         tree._stand_on(self.engine.tree)  # whose kernels the constrained solver has too
         return tree
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes qddot's own file, from which `load` gives an equal robot."""
-        from qddot.formats import native
-
-        native.write(self.model, Path(path))
 
     # ---- configurations
 

@@ -50,8 +50,8 @@ def record_simulation(
 ) -> Trajectory:
     """`robot.simulate` into a folder; the arguments are the same, and three more.
 
-    `chunk` steps (10,000) are computed at a time; every `every`-th state is kept (1); `progress` shows a bar (None: on a
-    terminal).
+    `chunk` steps (10,000) are computed at a time; every `every`-th state is kept (1); `progress` says how far it is (None:
+    as `qddot.set_progress` has it).
 
     The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Everything that
     a result depends on is compared with what the folder was begun with, functions by their operations.

@@ -26,6 +26,7 @@ from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
 from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
+from qddot.progress import Loop
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.arguments import RolloutOptions
@@ -192,12 +193,15 @@ class Rollout:
     ) -> Array:
         run = self._eagerly if not self.engine.compiled else self._compiled
         first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
-        split_at = (begin + first) // record - begin // record
-        for starting, several, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
-            if several:
-                here = begin if starting else begin + first
-                window = held[:, here : here + several]
-                state = run(starting, state, window, values, here, several, record, records[:, rows])
+        at, what = begin, f"simulating {len(state):,} of {self.model.name!r}"
+        slow = 1 if self.engine.compiled else 1000  # a step in Python counts as so many
+        with Loop(what, steps, samples=len(state) * slow) as loop:
+            for starting, several in ((True, first), (False, steps - first)):
+                for n in loop.pieces(several):
+                    rows = slice(at // record - begin // record, (at + n) // record - begin // record)
+                    window = held[:, at : at + n]
+                    state = run(starting, state, window, values, at, n, record, records[:, rows])
+                    at += n
         return state
 
     def _compiled(

@@ -21,7 +21,7 @@ from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import count, positive
 from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
 from qddot.errors import InputError, KernelTooLargeError, shown
-from qddot.mechanism.configurations import neutral
+from qddot.mechanism import configurations
 from qddot.mechanism.model import Model
 from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATUS, Iteration
 from qddot.tasks.targets import LoopClosure, Posture, Task, as_tasks, has_positions
@@ -30,6 +30,7 @@ Array = NDArray[Any]
 
 _ROUND = 8  # iterations, after which samples that have stopped are taken out
 _FEW, _LONG_ROUND = 64, 32  # samples for which a round costs more by itself than by its iterations
+_INNER = 0.85  # of the range of a coordinate: what fails mostly ends at a limit
 _NEVER = 1 << 40  # steps between records: there are none
 _STATUSES = np.array(["limit of iterations", "converged", "local minimum", "not finite"])  # by RUNNING, CONVERGED, …
 
@@ -127,17 +128,13 @@ def _limits(engine: Engine, kept: bool) -> tuple[Array, Array, Array]:
 
 
 def bounds(model: Model) -> tuple[Array, Array]:
-    """The least and the largest value of each coordinate, infinite where there is none.
-
-    A mimic joint's limits are limits of the joint that it follows. Quaternions have none.
-    """
-    lower, upper = np.full(model.nq, -np.inf), np.full(model.nq, np.inf)
+    """The limits in the order of q, where a mimic joint's limits are limits of the joint that it follows."""
+    lower, upper = configurations.bounds(model)
     for i, _ in model.outward():
-        slot, joint, own = model.slots[i], model.joint[i], model.limits[i]
-        if joint.nq != joint.nv or slot.factor == 0.0:
+        slot, own = model.slots[i], model.limits[i]
+        if model.mimic[i] is None or not slot.factor:
             continue
-        factor = 1.0 if slot.factor is None else slot.factor
-        ends = [(np.array(x) - slot.offset) / factor for x in (own.lower, own.upper)]
+        ends = [(np.array(x) - slot.offset) / slot.factor for x in (own.lower, own.upper)]
         lower[slot.q] = np.maximum(lower[slot.q], np.minimum(*ends))
         upper[slot.q] = np.minimum(upper[slot.q], np.maximum(*ends))
         if np.any(lower[slot.q] > upper[slot.q]):
@@ -149,7 +146,7 @@ def bounds(model: Model) -> tuple[Array, Array]:
 def _middle(model: Model, lower: Array, upper: Array) -> Array:
     """Half way between the limits; the neutral coordinates, clipped, where there are not two."""
     two = np.isfinite(lower) & np.isfinite(upper)
-    half = np.where(two, 0.5 * (np.where(two, lower, 0.0) + np.where(two, upper, 0.0)), neutral(model))
+    half = np.where(two, 0.5 * (np.where(two, lower, 0.0) + np.where(two, upper, 0.0)), configurations.neutral(model))
     return np.clip(half, lower, upper)
 
 
@@ -166,8 +163,9 @@ def _turns(model: Model) -> Array:
 
 
 def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: int) -> Array:
-    """Configurations to start again from: between the limits and at most half a turn from their middle, any turn of a
-    ball joint.
+    """Configurations to start again from: in the inner part of the limits and at most half a turn from their middle, any
+    turn of a ball joint. All samples share them, so they are spread: each coordinate has one in each of `several` equal
+    parts of its range (a Latin hypercube).
 
     NaN stands for what stays as in q0: lengths without limits, and free joints.
     """
@@ -184,9 +182,13 @@ def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: 
         reach = np.where(joint.is_angle, np.pi, np.inf)  # half a turn either way is every angle
         low, high = np.maximum(lower[place], centre[place] - reach), np.minimum(upper[place], centre[place] + reach)
         two = np.isfinite(low) & np.isfinite(high)
-        drawn = rng.random((several, joint.nq))
-        out[:, place] = np.where(two, np.where(two, low, 0.0) * (1.0 - drawn) + np.where(two, high, 0.0) * drawn, np.nan)
-    return np.asarray(np.clip(out, lower, upper))
+        middle, half = (
+            np.where(two, 0.5 * (np.where(two, high, 0.0) + k * np.where(two, low, 0.0)), np.nan) for k in (1, -1)
+        )
+        parts = np.stack([rng.permutation(several) for _ in range(joint.nq)], axis=-1).reshape(several, joint.nq)
+        drawn = (parts + rng.random((several, joint.nq))) / max(several, 1)
+        out[:, place] = middle + _INNER * half * (2.0 * drawn - 1.0)
+    return out
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------

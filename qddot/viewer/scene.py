@@ -48,11 +48,8 @@ class Scene(Stage):
 
     def _camera(self) -> None:
         camera = self.server.initial_camera
-        camera.position, camera.look_at, camera.up = (
-            self.center + 1.05 * self.size * self.view_direction(),
-            self.center,
-            self.up,
-        )
+        camera.position = self.center + 1.05 * self.size * self.view_direction()
+        camera.look_at, camera.up = self.center, self.up
 
     def _links(self) -> None:
         scene, length = self.server.scene, 0.08 * self.size

@@ -11,10 +11,11 @@ import qddot
 from qddot.cli.main import main
 from qddot.compiler.ir import interpreter
 from qddot.compiler.targets.host import host
-from qddot.dynamics import export, export_file
+from qddot.dynamics import export, export_file, exported_function
 from qddot.dynamics.catalogue import ALL, input_shapes
 from qddot.dynamics.trace import traced
 from qddot.errors import InputError, KernelTooLargeError, UnknownNameError
+from qddot.mechanism import parameters
 from tests.support.c_code import STRICT, call, library, needs_compiler, run_compiler
 from tests.support.paths import ROOT
 
@@ -120,12 +121,26 @@ def test_functions_take_the_free_parameters_that_they_depend_on():
     assert f"const {of_gravity}, const double joint1_damping[1], double M[16], double passive[4])" in text
 
 
-@pytest.mark.parametrize("function", export_file.DEPENDS_ON)
+def test_every_kind_of_parameter_is_known():
+    """A kind that stands in none of the sets would be taken away from functions that depend on it."""
+    own = set().union(*export_file.DEPENDS_ON.values())
+    assert own == set(parameters.KINDS)
+    assert exported_function.PARAMETERS.keys() == set(parameters.KINDS)
+
+
+def test_a_payload_is_an_argument():
+    text = flat(qddot.load("scara").export_c(["mass_matrix", "inverse_dynamics"], free=["tip.payload_mass"], cc="").header)
+    assert text.count("const double tip_payload_mass[1]") == 2
+
+
+@pytest.mark.parametrize("function", sorted(export_file.DEPENDS_ON))
 def test_functions_depend_on_nothing_else(function):
     """No operation reads a parameter that a function is said not to depend on, even if all are free."""
     robot = qddot.load("fourbar" if function.startswith("constraint") else "scara")
     kinds = ["inertia", "placement", "armature", "damping", "friction", "gravity"]
     others = [x for x in kinds if x not in export_file.DEPENDS_ON[function]]
+    if "payload" not in export_file.DEPENDS_ON[function]:
+        others.append(f"{robot.frame_names[-1]}.payload")
     assert others
     needs = {"frame": robot.frame_names[-1]} if "frame" in ALL[function].needs else {}
     program = traced(robot.model, function, "auto", free=others, **needs)

@@ -388,15 +388,19 @@ TIPS = {"panda": "panda_hand", "ur5": "tool0"}
 @pytest.mark.skipif(not ROBOTS.is_dir(), reason=WHY)
 @pytest.mark.parametrize("name", FILES)
 def test_success_rates(name):
-    """Of random reachable poses 99.5 % are found to 1e-6 m and rad with 8 restarts."""
+    """Of random reachable poses 99.5 % are found to 1e-6 m and rad with 8 restarts, whichever restarts are drawn.
+
+    Five draws, since all samples of a call share theirs, and targets on which nothing was chosen (decision 42).
+    """
     robot, frame = load(ROBOTS / FILES[name]), TIPS[name]
-    rng = np.random.default_rng(101)  # not the targets on which damping and starts were chosen (decision 42)
-    q = np.stack([robot.random_state(rng)[0] for _ in range(10_000)])
-    T = robot.pose(q, frame)
-    found = robot.inverse_kinematics({frame: T}, seed=101)
-    good = off_by(robot.pose(found.q, frame), T) <= 1e-6
-    assert np.mean(good) >= 0.995
-    if name == "ur5":  # limits of two turns about q0 = 0: no angle need be beyond half a turn
-        assert np.max(np.abs(found.q)) <= np.pi + 1e-12
     lower, upper = bounds(robot.model)
-    assert np.all((found.q >= lower) & (found.q <= upper))
+    good = []
+    for seed in range(501, 506):
+        rng = np.random.default_rng(seed)
+        T = robot.pose(np.stack([robot.random_state(rng)[0] for _ in range(2_000)]), frame)
+        found = robot.inverse_kinematics({frame: T}, seed=seed)
+        good.append(off_by(robot.pose(found.q, frame), T) <= 1e-6)
+        assert np.all((found.q >= lower) & (found.q <= upper))
+        if name == "ur5":  # limits of two turns about q0 = 0: no angle need be beyond half a turn
+            assert np.max(np.abs(found.q)) <= np.pi + 1e-12
+    assert np.mean(good) >= 0.995
