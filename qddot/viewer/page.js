@@ -165,16 +165,18 @@ class Picture {
     this.look = about.center;
     this.away = unit(about.away);
     const { right, top } = this.axes(), tan = Math.tan(0.3);
-    const ratio = this.canvas.clientWidth / Math.max(1, this.canvas.clientHeight);
+    const width = this.canvas.clientWidth, height = Math.max(1, this.canvas.clientHeight), ratio = width / height;
+    const head = Math.min(0.3, document.querySelector("header").offsetHeight / height); // stays free, above the robot
     for (let round = 0; round < 4; round++) {
       // all points within the picture, and as much room on one side as on the other
       const seen = about.extremes.map((p) => [right, top, this.away].map((axis) => dot(sub(p, this.look), axis)));
-      const far = seen.map(([x, y, z]) => 1.15 * Math.max(Math.abs(x) / (tan * ratio), Math.abs(y) / tan) + z);
+      const far = seen.map(([x, y, z]) => 1.15 * Math.max(Math.abs(x) / (tan * ratio), Math.abs(y) / (tan * (1 - head))) + z);
       this.distance = Math.max(0.3 * about.size, ...far);
       const at = (k) => seen.map((p) => (p[k] * this.distance) / (this.distance - p[2]));
       const middle = (x) => (Math.min(...x) + Math.max(...x)) / 2;
       this.look = add(add(this.look, right, middle(at(0))), top, middle(at(1)));
     }
+    this.look = add(this.look, top, head * tan * this.distance);
   }
 
   axes() {

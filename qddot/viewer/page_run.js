@@ -35,10 +35,10 @@ class Motion {
         const x = this.between(this.arrays[array], 6, 6 * (i - 1), s), length = Math.hypot(x[3], x[4], x[5]);
         if (!(length > 0.01 * about.size)) continue;
         const start = apply(links[i], x.slice(0, 3)), end = apply(links[i], add(x.slice(0, 3), x.slice(3)));
-        const way = sub(end, start), tip = Math.min(head, 0.6 * length) / length;
-        found.push({ mesh: about.shaft, color, bare: true, matrix: along(start, add([0, 0, 0], way, 1 - tip), thick) });
+        const way = sub(end, start), slim = Math.min(1, (0.6 * length) / head), tip = (slim * head) / length, wide = slim * thick;
+        found.push({ mesh: about.shaft, color, bare: true, matrix: along(start, add([0, 0, 0], way, 1 - tip), wide) });
         const from = add(start, way, 1 - tip);
-        found.push({ mesh: about.head, color, bare: true, matrix: along(from, add([0, 0, 0], way, tip), 2 * thick) });
+        found.push({ mesh: about.head, color, bare: true, matrix: along(from, add([0, 0, 0], way, tip), 2 * wide) });
       }
     }
     return found;
@@ -169,6 +169,7 @@ async function start() {
   $("time").addEventListener("input", () => [play(false), show(Number($("time").value))]);
   Object.assign($("time"), { min: begin, max: end, step: "any" });
   $("follow").checked = about.follow;
+  $("follow").parentElement.hidden = !about.root;
   $("follow").addEventListener("change", () => (dirty = true));
   if (picture) pointer(canvas, picture, () => (dirty = true));
   new ResizeObserver(() => (dirty = true)).observe(canvas);
