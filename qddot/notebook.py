@@ -18,7 +18,7 @@ from qddot.errors import printable
 
 Array = NDArray[Any]
 
-_MAX_TEXT_CHARS = 200  # of a name in a table
+_MAX_NAME_CHARS, MAX_TEXT_CHARS = 200, 1500  # of a name, and of a message
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_POINTS, _SPARK_LINES = 160, 28, 120, 16
 _STYLE = """<style>
 .qddot{font:13px/1.45 system-ui,sans-serif;max-width:100%}
@@ -43,13 +43,13 @@ class Markup(str):
     __slots__ = ()
 
 
-def escaped(value: object) -> Markup:
-    """A value as text in HTML: markup characters as entities, control characters as escapes, long names cut."""
+def escaped(value: object, most: int = _MAX_NAME_CHARS) -> Markup:
+    """A value as text in HTML: markup characters as entities, control characters as escapes, cut after so many."""
     if isinstance(value, Markup):
         return value
     text = str(value)
-    if len(text) > _MAX_TEXT_CHARS:
-        text = f"{text[: _MAX_TEXT_CHARS - 1]}…"
+    if len(text) > most:
+        text = f"{text[: most - 1]}…"
     return Markup(html.escape(printable(text)))
 
 
@@ -83,6 +83,11 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
     top = "".join(cell("th", x, r) for x, r in zip(head, right, strict=True))
     body = "".join(f"<tr>{''.join(cell('td', x, isinstance(x, _Number)) for x in row)}</tr>" for row in rows)
     return Markup(f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>")
+
+
+def paragraph(text: object, of_class: str = "note") -> Markup:
+    """A message, in whole."""
+    return Markup(f"<div class={of_class}>{escaped(text, MAX_TEXT_CHARS)}</div>")
 
 
 def section(title: object, body: Markup, is_open: bool = True) -> Markup:
