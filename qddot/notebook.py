@@ -104,17 +104,15 @@ def card(title: object, note: object, *parts: Markup) -> str:
 
 def sparkline(y: Array) -> Markup:
     """A curve without axes, as SVG; rows of a matrix are curves of one picture. Values that are not finite are left out."""
-    rows = np.atleast_2d(np.asarray(y, dtype=float))
-    rows = rows[_some(len(rows), _SPARK_LINES)]
-    count = rows.shape[-1]
-    keep = _some(count, _SPARK_POINTS)
+    rows = np.atleast_2d(y)
+    rows = rows[np.ix_(_some(len(rows), _SPARK_LINES), _some(rows.shape[-1], _SPARK_POINTS))].astype(float)
     finite = rows[np.isfinite(rows)]
     if not finite.size:
         return escaped("no finite values")
     low, span = float(finite.min()), float(np.ptp(finite))
     opacity = 1.0 if len(rows) == 1 else 0.45
     paths = "".join(
-        f"<path d='{_path(row[keep], low, span)}' fill=none stroke='#4287c8' stroke-width=1.3 stroke-opacity={opacity} />"
+        f"<path d='{_path(row, low, span)}' fill=none stroke='#4287c8' stroke-width=1.3 stroke-opacity={opacity} />"
         for row in rows
     )
     size = f"width={_SPARK_WIDTH} height={_SPARK_HEIGHT} viewBox='0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}'"
