@@ -54,7 +54,7 @@ __all__ = [
     "set_progress",
 ]
 
-_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "viewer")  # loaded at their first use
+_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gzip
 import random
 import re
 import sys
@@ -124,6 +125,19 @@ inertia = [[0.1, 0.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.0, 0.1]]
 """
 
 
+SRDF = """<robot name="quadruped">
+  <virtual_joint name="floor" type="floating" parent_frame="world" child_link="body"/>
+  <group name="legs"><group name="front"/><group name="rear"/></group>
+  <group name="front"><chain base_link="body" tip_link="front_left_shank"/><joint name="front_left_knee"/>
+    <link name="front_right_thigh"/></group>
+  <group name="rear"><joint name="rear_left_hip"/><joint name="rear_right_hip"/></group>
+  <group_state name="stand" group="legs"><joint name="floor" value="0 0 0.5 0 0 0 1"/>
+    <joint name="front_left_knee" value="-1.2"/><joint name="rear_right_hip" value="0 1"/></group_state>
+</robot>
+"""
+FORMATS = ("urdf", "gz", "mjcf", "sdf", "dh", "native", "srdf")
+
+
 def seeds(kind: str, folder: Path) -> list[tuple[str, bytes]]:
     """(ending, content) of the files that mutated ones are made of."""
     if kind == "native":
@@ -137,7 +151,10 @@ def seeds(kind: str, folder: Path) -> list[tuple[str, bytes]]:
         "mjcf": [(".xml", MJCF), (".mjcf", MJCF)],
         "sdf": [(".sdf", SDF)],
         "dh": [(".csv", DH_CSV), (".toml", DH_TOML)],
+        "srdf": [(".srdf", SRDF)],
     }
+    if kind == "gz":
+        return [(".urdf.gz", gzip.compress(URDF.encode(), level, mtime=0)) for level in (0, 9)]
     return [(ending, text.encode()) for ending, text in texts[kind]]
 
 
@@ -273,7 +290,9 @@ def try_file(path: Path) -> str:
     """Loads a file; "read", or the name of the one error that files have. Whatever else happens is raised."""
     start = time.process_time()
     try:
-        robot = qddot.load(path)
+        robot = qddot.load("quadruped", srdf=path) if path.suffix == ".srdf" else qddot.load(path)
+        for name in robot.configuration_names:
+            assert len(robot.configuration(name)) == robot.nq
         said = [repr(robot), *map(str, robot.findings)]
         robot.model.digest  # noqa: B018  it is written with finite numbers only
         outcome = "read"
@@ -314,16 +333,14 @@ def run(kind: str, count: int, first: int = 0, seed: int = 0, keep: Path | None 
 def main() -> int:
     """Runs as asked; 1 where something went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument(
-        "--format", action="append", choices=("urdf", "mjcf", "sdf", "dh", "native"), help="may be repeated"
-    )
+    parser.add_argument("--format", action="append", choices=FORMATS, help="may be repeated")
     parser.add_argument("--count", type=int, default=300, help="files of each format")
     parser.add_argument("--first", type=int, default=0, help="the number of the first file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder to write the files into")
     options = parser.parse_args()
     bad = False
-    for kind in options.format or ("urdf", "mjcf", "sdf", "dh", "native"):
+    for kind in options.format or FORMATS:
         start = time.process_time()
         total: Counter[str] = Counter()
         for first in range(options.first, options.first + options.count, 500):

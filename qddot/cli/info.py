@@ -56,9 +56,16 @@ def _description(robot: Robot) -> dict[str, Any]:
             {"name": x.name, "kind": x.joint.kind, "links": [model.link_names[x.link_a], model.link_names[x.link_b]]}
             for x in model.loops
         ],
+        "groups": {name: list(joints) for name, joints in robot.groups.items()},
+        "configurations": {name: _values(robot, name) for name in robot.configuration_names},
         "massless_joints": list(robot.massless_joints),
         "findings": [vars(f) for f in robot.findings],
     }
+
+
+def _values(robot: Robot, name: str) -> list[dict[str, Any]]:
+    named = (c for c in robot.model.groups.configurations if c.name == name)
+    return [{"group": c.group, "coordinates": {joint: list(q) for joint, q in c.coordinates}} for c in named]
 
 
 def _summary(robot: Robot) -> Iterator[str]:
@@ -83,6 +90,10 @@ def _summary(robot: Robot) -> Iterator[str]:
     if model.frames:
         shown = ", ".join(f"{f.name} (on {model.link_names[f.link]})" for f in model.frames[:12])
         yield f"  frames: {shown}" + (f", and {len(model.frames) - 12} more" if len(model.frames) > 12 else "")
+    if robot.groups:
+        yield "  groups: " + ", ".join(f"{name} ({len(joints)} joints)" for name, joints in robot.groups.items())
+    if robot.configuration_names:
+        yield f"  configurations: {', '.join(robot.configuration_names)}"
     yield from massless_lines(robot)
     yield from finding_lines(robot.findings)
 

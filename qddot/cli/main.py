@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Protocol
 
-from qddot.cli import bench, cache, check, compare, count, demo, export, info, view
+from qddot.cli import bench, cache, check, compare, convert, count, demo, export, info, view
 from qddot.cli.terminal import any_encoding
 from qddot.errors import QddotError, QddotWarning
 from qddot.version import __version__
@@ -37,6 +37,7 @@ COMMANDS: dict[str, Command] = {  # in the order of the help
     "count": count,
     "bench": bench,
     "export": export,
+    "convert": convert,
     "view": view,
     "compare": compare,
     "cache": cache,

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from qddot.errors import FileError, message
+
 
 @contextmanager
 def replacing(path: Path, ending: str = ".tmp") -> Iterator[Path]:
@@ -23,3 +25,13 @@ def replacing(path: Path, ending: str = ".tmp") -> Iterator[Path]:
         with suppress(OSError):  # nor can it be removed where nothing can be written
             unfinished.unlink()
         raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a robot's file in one step, or raises a FileError."""
+    try:
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(data)
+    except (OSError, ValueError) as error:  # of a zero byte in its name
+        problem = f"it cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise FileError(message(str(path), "file", problem, "check the folder and its permissions")) from None

@@ -1,4 +1,4 @@
-"""What runs in the limited child process of `qddot/formats/limited.py`: MuJoCo's compiler, and trimesh's readers.
+"""What runs in the limited child process of `qddot/formats/limited.py`: MuJoCo's compiler, trimesh's readers, xacro.
 
 As a script it imports nothing of qddot. It answers requests from its standard input until that ends, each within limits
 that it sets itself; whatever a parser prints goes nowhere.
@@ -6,6 +6,7 @@ that it sets itself; whatever a parser prints goes nowhere.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -67,7 +68,9 @@ def _spec(mujoco: Any, file: str, text: str | None) -> Any:
     if file.lower().endswith(".xml"):
         return mujoco.MjSpec.from_file(file)
     as_xml = f"{file}.xml"  # MuJoCo 4 looks at the ending; beside the file, so that what it includes is found
-    return mujoco.MjSpec.from_file(as_xml, include={as_xml: Path(file).read_bytes()})
+    with gzip.open(file, "rb") if file.lower().endswith(".gz") else open(file, "rb") as stream:
+        content = stream.read(MAX_FILE)
+    return mujoco.MjSpec.from_file(as_xml, include={as_xml: content})
 
 
 def _mjcf(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -226,6 +229,31 @@ def _mesh(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return {"parts": parts, "remarks": remarks[:10]}, blob.getvalue()
 
 
+# ---- xacro -----------------------------------------------------------------------------------------------------------
+
+
+def _xacro(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """The text that a xacro file expands to. $(find NAME) is a folder NAME among the places of the request, or in one."""
+    import types
+
+    import xacro
+
+    def folder_of(package: str) -> str:
+        for place in map(Path, request["places"]):
+            for folder in (place, place / package):
+                if folder.name == package and folder.is_dir():
+                    return str(folder)
+        raise ValueError(f"package {package!r} is not found; name its folder in package_dirs=[…]")
+
+    index: Any = types.ModuleType("ament_index_python.packages")  # xacro imports it for $(find)
+    index.get_package_share_directory = folder_of
+    sys.modules["ament_index_python"] = types.ModuleType("ament_index_python")
+    sys.modules["ament_index_python.packages"] = index
+    os.chdir(os.path.dirname(request["file"]))
+    document = xacro.process_file(request["file"], mappings=request["arguments"])
+    return {}, document.toxml(encoding="utf-8")
+
+
 # ---- the process -----------------------------------------------------------------------------------------------------
 
 
@@ -256,7 +284,7 @@ def _serve(work: str, memory: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     _limit(memory)
-    do = {"mjcf": _mjcf, "mesh": _mesh}[work]
+    do = {"mjcf": _mjcf, "mesh": _mesh, "xacro": _xacro}[work]
     while len(head := requests.read(_LENGTH.size)) == _LENGTH.size:
         request = json.loads(requests.read(_LENGTH.unpack(head)[0]))
         _limit_time(request["seconds"])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qddot.errors import FileError, ModelError, message, shown
-from qddot.formats.files import of_file, read_bytes
+from qddot.formats.files import of_file, plain_name, read_bytes
 from qddot.formats.registry import ReadOptions, register
 from qddot.joints import Fixed, Joint, Prismatic, Revolute
 from qddot.mechanism.builder import WORLD, Builder
@@ -196,17 +196,18 @@ def read(path: str | os.PathLike[str], *, snap: float = 0.0) -> Builder:
     """The Builder of a DH table in a .csv or .toml file."""
     file = Path(path)
     readers = {".csv": _read_csv, ".toml": _read_toml}
-    if file.suffix.lower() not in readers:
+    plain = Path(plain_name(file.name))
+    if plain.suffix.lower() not in readers:
         fix = "DH tables are .csv or .toml files"
-        raise FileError(message(str(file), "file", f"its suffix is {file.suffix!r}", fix))
+        raise FileError(message(str(file), "file", f"its suffix is {plain.suffix!r}", fix))
     try:
-        options, rows, places = readers[file.suffix.lower()](file, _text(file))
+        options, rows, places = readers[plain.suffix.lower()](file, _text(file))
         if not rows:
             raise FileError(message(str(file), "DH table", "it has no rows", "give one row a joint"))
         if len(rows) > MAX_ROWS:
             problem = f"it has {len(rows)} rows, more than the {MAX_ROWS} that are read"
             raise FileError(message(str(file), "DH table", problem, "split the robot or build it in Python"))
-        return from_rows(rows, snap=snap, where=places, allow_unphysical=True, **{"name": file.stem, **options})
+        return from_rows(rows, snap=snap, where=places, allow_unphysical=True, **{"name": plain.stem, **options})
     except FileError:
         raise
     except ModelError as error:

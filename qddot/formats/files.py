@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import stat
+import zlib
 
 from qddot.errors import FileError, ModelError, message
 
 
 def read_bytes(file: str, limit: int) -> bytes:
-    """The content of a regular file of at most so many bytes."""
+    """The content of a regular file of at most so many bytes, which a file that ends in .gz has before and after."""
 
     def refuse(problem: str, fix: str) -> FileError:
         return FileError(message(repr(file) if "\0" in file else file, "file", problem, fix))
@@ -33,7 +36,19 @@ def read_bytes(file: str, limit: int) -> bytes:
     except ValueError:
         raise refuse("there is no such file: its name has a zero byte", "check the path") from None
     refuse_if_larger(data, limit, file)
-    return data
+    if plain_name(file) == file:
+        return data
+    try:
+        content = gzip.GzipFile(fileobj=io.BytesIO(data)).read(limit + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+        raise refuse(f"it cannot be uncompressed: {e}", "compress it again with gzip, or leave out the .gz") from None
+    refuse_if_larger(content, limit, file)
+    return content
+
+
+def plain_name(file: str) -> str:
+    """A file's name without the .gz of one that is compressed."""
+    return file[:-3] if file.lower().endswith(".gz") else file
 
 
 def of_file(error: ModelError, file: str) -> FileError:

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from qddot.formats import mjcf_compile, xml
+from qddot.formats.files import plain_name
 from qddot.formats.mjcf_equalities import Equality, Reduced, equality, reduced
+from qddot.formats.mjcf_keyframes import with_keyframes
 from qddot.formats.mjcf_left_out import find_left_out
 from qddot.formats.mjcf_values import roll_pitch_yaw, scalar_last, turned, vec
 from qddot.formats.registry import ReadOptions, register
@@ -50,18 +52,25 @@ def read(
     and included files are below the file's folder, its package or `package_dirs`; with `trust` they may be anywhere, and
     MuJoCo's compiler runs in this process, without limits of time and memory.
     """
+    return _translated(source, text, snap, package_dirs, trust)[0]
+
+
+def _translated(
+    source: str | os.PathLike[str], text: str | None, snap: float, package_dirs: Sequence[str], trust: bool
+) -> tuple[Builder, mjcf_compile.Compiled]:
     file, root = xml.load(source, text)
     compiled = mjcf_compile.compiled(file, root, text, package_dirs, trust)
-    builder = Builder(compiled.name or Path(file).stem or "mjcf", snap=snap, allow_unphysical=True)
+    builder = Builder(compiled.name or Path(plain_name(file)).stem or "mjcf", snap=snap, allow_unphysical=True)
     for remark in dict.fromkeys(" ".join(remark.split()) for remark in compiled.remarks):  # some come by both ways
         builder.find("note", file, "MuJoCo", remark, "see whether it matters")
     _Translation(compiled.mujoco, compiled.model, compiled.places, builder).run()
-    return builder
+    return builder, compiled
 
 
 @register("mjcf", ".mjcf", marks=(b"<mujoco",), rank=1)
 def _model(path: Path, options: ReadOptions) -> Model:
-    return read(path, snap=options.snap, package_dirs=options.package_dirs, trust=options.trust).model()
+    builder, compiled = _translated(path, None, options.snap, options.package_dirs, options.trust)
+    return with_keyframes(builder.model(), compiled)
 
 
 # ---- the tables of MuJoCo as calls of the Builder ------------------------------------------------------------------
@@ -239,6 +248,7 @@ class _Translation:
             spring_reference=scalar_last(m.qpos_spring[start : start + kind.nq].tolist()),
             lower=lower,
             upper=upper,
+            effort_limit=self._effort(j, kind),
             actuated=self._is_driven(j),
             mimic=None if (f := self.coupled.followers.get(j)) is None else (self.joints[f.leader], f.factor, f.offset),
             where=self._where("joint", j),
@@ -262,12 +272,23 @@ class _Translation:
     def _limits(self, j: int, kind: Joint) -> tuple[float, float]:
         if not self.m.jnt_limited[j]:
             return -math.inf, math.inf
-        lower, upper = self.m.jnt_range[j].tolist()
+        lower, upper = map(xml.or_none, self.m.jnt_range[j].tolist())
         if kind.nv > 1:
             problem = f"its limit of {upper:g} rad on the angle is left out"
             self.find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "only hinges and slides have limits here")
             return -math.inf, math.inf
         return lower, upper
+
+    def _effort(self, j: int, kind: Joint) -> float:
+        """The largest force of actuators on the joint, where it is the same in both directions."""
+        if kind.nv > 1 or not self.m.jnt_actfrclimited[j]:
+            return math.inf
+        least, most = self.m.jnt_actfrcrange[j].tolist()
+        if least != -most:
+            problem = f"its actuatorfrcrange is {least:g} to {most:g}; left out"
+            self.find("note", "joint", j, f"joint {self.joints[j]!r}", problem, "effort limits are symmetric here")
+            return math.inf
+        return most
 
     def _check_joint(self, j: int, kind: Joint, dofs: list[int], element: str) -> None:
         """Finds what the joint has and qddot leaves out. Fields are missing from older MuJoCo."""

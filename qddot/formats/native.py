@@ -11,19 +11,20 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from qddot.errors import FileError, Finding, ModelError, message, shown
-from qddot.formats.atomic import replacing
+from qddot.formats.atomic import write_bytes
 from qddot.formats.files import of_file
 from qddot.formats.native_values import MAX_BYTES, UNIT_TOLERANCE, Values, parse
-from qddot.formats.registry import ReadOptions, register
+from qddot.formats.registry import ReadOptions, Written, register, register_writer
 from qddot.joints import KINDS, Fixed, Joint, Own
 from qddot.mechanism.builder import WORLD, Builder
 from qddot.mechanism.couplings import FIELDS, Coupling, Terms
 from qddot.mechanism.model import Constraint, Frame, Limits, Loop, Mimic, Model
+from qddot.mechanism.named_configurations import Groups, NamedConfiguration
 from qddot.mechanism.parameters import check_body
 from qddot.mechanism.validation import check_defects, rigid
 from qddot.spatial import Inertia, Transform
@@ -43,8 +44,9 @@ _PASSIVE = ("armature", "damping", "friction", "stiffness")
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
-def write(model: Model, path: str | os.PathLike[str]) -> None:
-    """Writes the file in one step: a reader sees the old one or the new one, never a part."""
+@register_writer(".json", ".qddot")
+def _written(model: Model, lossy: bool) -> Written:
+    """Everything is kept; functions of users' own have no place in a file, and `lossy` does not change that."""
     for name, joint in [*zip(model.joint_names, model.joint, strict=True), *((p.name, p.joint) for p in model.loops)]:
         if isinstance(joint, Own) and not joint.name:
             fix = "give it one, Own(function, freedoms, name=…), to be able to read the file"
@@ -53,14 +55,20 @@ def write(model: Model, path: str | os.PathLike[str]) -> None:
         if not isinstance(constraint.position, Coupling):
             fix = "write the robot without it and add it again after reading, with_constraint(…)"
             raise ModelError(message("", f"constraint {constraint.name!r}", "a function cannot be written", fix))
-    content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe()}
-    file = Path(path)
-    try:
-        with replacing(file) as unfinished:
-            unfinished.write_text(_one_item_a_line(content), encoding="ascii")
-    except OSError as error:
-        problem = f"it cannot be written: {error.strerror or error}"
-        raise FileError(message(str(file), "file", problem, "check the folder and its permissions")) from None
+    content = {"format": FORMAT, "version": VERSIONS[-1], **model.describe(), **_groups(model)}
+    return Written(_one_item_a_line(content))
+
+
+def _groups(model: Model) -> dict[str, Any]:
+    """Groups of joints and named configurations, where there are any."""
+    groups = [{"name": name, "joints": list(joints)} for name, joints in model.groups.joints]
+    named = [{**c._asdict(), "coordinates": {j: list(q) for j, q in c.coordinates}} for c in model.groups.configurations]
+    return {key: rows for key, rows in (("groups", groups), ("configurations", named)) if rows}
+
+
+def write(model: Model, path: str | os.PathLike[str]) -> None:
+    """Writes the file in one step: a reader sees the old one or the new one, never a part."""
+    write_bytes(Path(path), _written(model, False).text.encode("ascii"))
 
 
 def _one_item_a_line(content: Mapping[str, Any]) -> str:
@@ -114,7 +122,8 @@ class _Reader(Values):
             problem = f"version is {content.get('version')!r}, and this qddot reads {read}"
             raise FileError(message(self.file, "version", problem, "use a newer qddot or save the robot again"))
         keys = ("format", "version", "name", "gravity", "friction_velocity", "links", "frames", "loops")
-        top = self.table(content, "file", keys, optional=("constraints", "loop_tolerance"))
+        optional = ("constraints", "loop_tolerance", "groups", "configurations")
+        top = self.table(content, "file", keys, optional=optional)
         name = self.text(top["name"], "name")
         rows = [self._link(x, f"links[{i}]", i) for i, x in enumerate(self.items(top["links"], "links"))]
         if not rows:
@@ -148,7 +157,7 @@ class _Reader(Values):
             findings=tuple(self.findings),
         )
         self._check_whole(model)
-        return model
+        return dataclasses.replace(model, groups=self._groups(top, model))
 
     def _find(self, *facts: str) -> None:
         self.findings.append(Finding(*facts))
@@ -269,6 +278,32 @@ class _Reader(Values):
                 self.fail(f"{at}[{k}]", f"it is {shown(term)}", "write a place in q and a factor")
             terms.append((self.index(term[0], f"{at}[{k}][0]", 0, nq - 1), self.number(term[1], f"{at}[{k}][1]")))
         return tuple(terms)
+
+    def _groups(self, top: Mapping[str, Any], model: Model) -> Groups:
+        groups, named = [], []
+        own = {model.joint_names[i]: model.joint[i] for i, _ in model.outward() if model.mimic[i] is None}
+
+        def known(joint: Any, at: str, among: Collection[str]) -> str:
+            if not isinstance(joint, str) or joint not in among:
+                self.fail(at, f"it names {shown(joint)}", "name a joint of this robot")
+            return joint
+
+        for k, x in enumerate(self.items(top.get("groups", []), "groups")):
+            row = self.table(x, f"groups[{k}]", ("name", "joints"))
+            members = self.items(row["joints"], f"groups[{k}].joints")
+            joints = tuple(known(j, f"groups[{k}].joints", model.joint_names[1:]) for j in members)
+            groups.append((self.text(row["name"], f"groups[{k}].name"), joints))
+        for k, x in enumerate(self.items(top.get("configurations", []), "configurations")):
+            at = f"configurations[{k}]"
+            row = self.table(x, at, NamedConfiguration._fields)
+            if not isinstance(row["coordinates"], dict) or not isinstance(row["group"], str):
+                self.fail(at, f"it is {shown(x)}", "write a name, a group and coordinates by joint")
+            coordinates = tuple(
+                (known(j, at, own), tuple(self.numbers(q, f"{at}.coordinates", own[j].nq)))
+                for j, q in row["coordinates"].items()
+            )
+            named.append(NamedConfiguration(self.text(row["name"], f"{at}.name"), row["group"], coordinates))
+        return Groups(tuple(groups), tuple(named))
 
     def _loop_tolerance(self, x: Any) -> float | None:
         if x is not None and self.number(x, "loop_tolerance") <= 0.0:

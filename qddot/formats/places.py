@@ -75,6 +75,12 @@ def package_of(folder: Path) -> Path:
     return folder.parent if folder.name.lower() in _INNER and not _is_everything(folder.parent) else folder
 
 
+def package_places(folder: Path, package_dirs: Sequence[str] = ()) -> list[Path]:
+    """Where packages are looked for by their names: these folders, and what is in them."""
+    folder = folder.resolve()
+    return [*(Path(d).resolve() for d in package_dirs), folder, *folder.parents, *_ros_folders()]
+
+
 def _has(folder: Path, marks: tuple[str, ...]) -> bool:
     return not _is_everything(folder) and any(os.path.lexists(folder / mark) for mark in marks)
 

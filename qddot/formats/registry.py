@@ -1,15 +1,19 @@
-"""Which format a file has, and its reader. A format registers itself: a new one is one file in this folder."""
+"""Which format a file has, its reader and its writer. A format registers itself: a new one is one file in this folder."""
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import pkgutil
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qddot.errors import FileError, InputError, message
+from qddot.errors import FileError, Finding, InputError, message
+from qddot.formats.atomic import write_bytes
+from qddot.formats.files import plain_name
 from qddot.mechanism.model import Model
 
 HEAD_BYTES = 65536  # of a file that are searched for a mark
@@ -24,9 +28,20 @@ class ReadOptions:
     snap: float = 0.0
     own_joints: Mapping[str, Callable[..., Any]] | None = None
     trust: bool = False
+    xacro_arguments: Mapping[str, str] = field(default_factory=dict)
 
 
 Reader = Callable[[Path, ReadOptions], Model]
+
+
+class Written(NamedTuple):
+    """The text of a file, and what of the model it does not hold."""
+
+    text: str
+    findings: tuple[Finding, ...] = ()
+
+
+Writer = Callable[[Model, bool], Written]  # of a model and whether it may leave out what the format cannot hold
 
 
 class Format(NamedTuple):
@@ -41,6 +56,7 @@ class Format(NamedTuple):
 
 
 _FORMATS: dict[str, Format] = {}
+_WRITERS: dict[str, Writer] = {}  # by the file's ending
 
 
 def register(name: str, *endings: str, **facts: Any) -> Callable[[Reader], Reader]:
@@ -51,6 +67,35 @@ def register(name: str, *endings: str, **facts: Any) -> Callable[[Reader], Reade
         return reader
 
     return add
+
+
+def register_writer(*endings: str) -> Callable[[Writer], Writer]:
+    """Registers the decorated writer for files with these endings."""
+
+    def add(writer: Writer) -> Writer:
+        _WRITERS.update(dict.fromkeys(endings, writer))
+        return writer
+
+    return add
+
+
+def write(model: Model, path: Path, lossy: bool = False) -> tuple[Finding, ...]:
+    """Writes a model in the format of the file's ending; `.gz` after it compresses. Gives what the file does not hold.
+
+    What the format cannot hold and the dynamics depend on is an error; with `lossy` it is left out, and is a finding.
+    The file is written in one step: a reader sees the old one or the new one, never a part.
+    """
+    _import_formats()
+    ending = Path(plain_name(path.name)).suffix.lower()
+    if ending not in _WRITERS:
+        problem = f"qddot writes no files that end in {ending!r}" if ending else "its name has no ending"
+        raise FileError(message(str(path), "file", problem, f"give a file that ends in {', '.join(sorted(_WRITERS))}"))
+    written = _WRITERS[ending](model, lossy)
+    data = written.text.encode()
+    if plain_name(path.name) != path.name:
+        data = gzip.compress(data, mtime=0)
+    write_bytes(path, data)
+    return written.findings
 
 
 def read(path: Path, options: ReadOptions) -> Model:
@@ -69,7 +114,7 @@ def no_floating_base(source: str) -> InputError:
 
 def format_of(path: Path) -> Format:
     """By the file's ending, and where that says nothing, such as .xml, by the first mark in it."""
-    ending = path.suffix.lower()
+    ending = Path(plain_name(path.name)).suffix.lower()
     if len(ending) > 1:  # .urdf is most likely read by urdf.py, and the others need not be imported
         _import_formats(ending[1:])
     for found in _FORMATS.values():
@@ -83,7 +128,7 @@ def format_of(path: Path) -> Format:
     for found in formats:
         if any(mark in head for mark in found.marks):
             return found
-    endings = ", ".join(sorted(e for found in formats for e in found.endings)) + " or .xml"
+    endings = ", ".join(sorted(e for found in formats for e in found.endings)) + " or .xml, also with .gz after it"
     raise FileError(message(str(path), "file", "it is of no kind that qddot reads", f"give a file that ends in {endings}"))
 
 
@@ -107,7 +152,10 @@ def _head(path: Path) -> bytes:
         return b""
     try:
         with path.open("rb") as file:
-            return file.read(HEAD_BYTES).replace(b"\0", b"")  # of UTF-16
+            stream: Any = file if plain_name(path.name) == path.name else gzip.GzipFile(fileobj=file)
+            return bytes(stream.read(HEAD_BYTES)).replace(b"\0", b"")  # of UTF-16
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        return b""
     except OSError as error:
         problem = f"it cannot be read: {error.strerror or error}"
         raise FileError(message(str(path), "file", problem, "check the path and its permissions")) from None

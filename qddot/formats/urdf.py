@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from qddot.errors import near
 from qddot.formats import places, xml
+from qddot.formats.files import plain_name
 from qddot.formats.reader import short, shown
 from qddot.formats.registry import ReadOptions, register
 from qddot.formats.urdf_elements import READ, UrdfElements, fix_for
-from qddot.formats.xml import Element
+from qddot.formats.xml import Element, or_none
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
-from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.builder import WORLD, Builder, free_name
 from qddot.mechanism.model import Model
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
@@ -93,7 +94,7 @@ class _Reader(UrdfElements):
         ground = root == WORLD and not floating_base
         renamed = {}
         if root == WORLD and floating_base:
-            renamed[WORLD] = _free_name("root", links)
+            renamed[WORLD] = free_name("root", links)
             problem = "the floating base is called 'world', which is the ground's own name"
             self.find("note", links[WORLD], "link 'world'", problem, f"it was renamed {renamed[WORLD]!r}")
         order = _depth_first(root, links, heads)
@@ -102,7 +103,7 @@ class _Reader(UrdfElements):
             heavy[name] = self.link(renamed.get(name, name), links[name], ground=ground and name == root)
         if root is not None and not ground:
             motion, where = Free() if floating_base else Fixed(), self.where(links[root])
-            self.builder.joint(_free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
+            self.builder.joint(free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
         driven = self.driven(robot, joints)
         for head in heads:
             self.joint(head._replace(parent=renamed.get(head.parent, head.parent)), joints, driven)
@@ -111,7 +112,7 @@ class _Reader(UrdfElements):
     def robot_name(self, robot: Element) -> str:
         if robot.attributes.get("name", "").strip():
             return self.name(robot, "name", "robot")
-        stem = os.path.splitext(os.path.basename(self.file))[0]
+        stem = os.path.splitext(os.path.basename(plain_name(self.file)))[0]
         self.find("note", robot, "robot", "it has no name", f"it is called {stem!r} after its file")
         return stem
 
@@ -294,7 +295,7 @@ class _Reader(UrdfElements):
             elif (value := self.number(limit, a, owner, largest=math.inf)) < 0.0:
                 self.find("warning", limit, element, f"{a} is {value:g}", "it was left out; give zero or more")
             else:
-                limits[a] = value
+                limits[a] = or_none(value)
         if not limit.attributes.keys() & {"lower", "upper"}:
             if kind != "continuous":
                 self.find("note", limit, element, "it has neither lower nor upper", "they are taken as unlimited")
@@ -306,7 +307,7 @@ class _Reader(UrdfElements):
             problem = f"lower {lower:g} is above upper {upper:g}"
             self.find("warning", limit, element, problem, "both were left out; swap or correct them")
         else:
-            limits |= {"lower": lower, "upper": upper}
+            limits |= {"lower": or_none(lower), "upper": or_none(upper)}
         return limits
 
     def mimic(self, e: Element, kind: str, owner: str, joints: dict[str, Element]) -> tuple[str, float, float] | None:
@@ -359,10 +360,3 @@ def _drives(block: Element, e: Element) -> bool:
     if block.tag == "transmission":  # PR2's have flexJoint, rollJoint, gap_joint and passive_joint
         return e.tag.lower().endswith("joint") and e.tag != "passive_joint"
     return block.tag == "ros2_control" and e.tag == "joint" and any(c.tag == "command_interface" for c in e.children)
-
-
-def _free_name(wanted: str, taken: Container[str]) -> str:
-    name, k = wanted, 2
-    while name in taken:
-        name, k = f"{wanted}_{k}", k + 1
-    return name

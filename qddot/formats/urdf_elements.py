@@ -36,7 +36,7 @@ _ELSEWHERE = {
 MAX_CHARS = 1000  # characters of a name or of the numbers in one attribute
 MAX_UNREAD_KINDS = 100  # kinds of things that nobody reads and that are noted
 
-EXPAND = "this is a xacro file: expand it first (xacro model.xacro > model.urdf) and load the result"
+EXPAND = "this is a xacro file: rename it to .xacro and load it with trust=True, or expand it first (xacro A > B.urdf)"
 
 
 @dataclass

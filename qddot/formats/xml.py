@@ -7,6 +7,7 @@ attributes.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -70,6 +71,11 @@ def parse(data: bytes, file: str, encoding: str | None = None, *, keep_text: boo
     """The root element of a document; `encoding` overrides what the document says of itself."""
     refuse_if_larger(data, MAX_BYTES, file)
     return _Parser(file, encoding, keep_text).root(data)
+
+
+def or_none(limit: float) -> float:
+    """A limit of a joint, infinite where the file gives a number that stands for none."""
+    return limit if abs(limit) <= LARGEST else math.copysign(math.inf, limit)
 
 
 class _Parser:

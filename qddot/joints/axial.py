@@ -12,7 +12,7 @@ import numpy as np
 from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar, cos, sin, sqrt
+from qddot.scalars import Scalar, cos, sin, split, sqrt
 from qddot.spatial import Force, Inertia, Motion, Product, Slide, Transform
 from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
@@ -78,8 +78,8 @@ class Revolute(Joint):
     def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, scale(dot(self.axis, G.h), self.axis), moment_across(self.axis, G.I))
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return (float(rng.uniform(-math.pi, math.pi)),)
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return tuple(split(rng.uniform(-math.pi, math.pi, (*size, 1))))
 
     def canonical(self) -> tuple[Rotation, Joint]:
         return z_to(self.axis), Revolute()

@@ -11,7 +11,7 @@ import numpy as np
 
 from qddot.errors import ModelError, message, shown
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar
+from qddot.scalars import Scalar, split
 from qddot.spatial import Inertia, Motion, Transform, zero_inertia, zero_motion
 from qddot.spatial.dual import Dual, slope_of
 from qddot.spatial.joint_blocks import Motions, Vector, apply
@@ -186,9 +186,9 @@ class Joint:
         """The coordinates with T = 1."""
         return (0.0,) * self.nq
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        """Random valid coordinates."""
-        return tuple(rng.uniform(-1.0, 1.0, self.nq).tolist())
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        """Random valid coordinates: a number each, or an array of this size each."""
+        return tuple(split(rng.uniform(-1.0, 1.0, (*size, self.nq))))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         """The nearest valid coordinates: unit quaternions, and everything else as it is."""

@@ -11,7 +11,7 @@ import numpy as np
 from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import NO_MOMENT, Defect, Joint, VaryingAxes, X, Y
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar
+from qddot.scalars import Scalar, split
 from qddot.spatial import Force, Inertia, Motion, Transform
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
 from qddot.spatial.rotation import (
@@ -238,8 +238,8 @@ class Spherical(Joint):
     def neutral(self) -> tuple[float, ...]:
         return (0.0, 0.0, 0.0, 1.0)
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return quaternion_unit(as_quaternion(rng.standard_normal(4).tolist()))
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return quaternion_unit(as_quaternion(split(rng.standard_normal((*size, 4)))))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(as_quaternion(q)))

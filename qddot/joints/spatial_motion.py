@@ -12,7 +12,7 @@ from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
 from qddot.joints.rotational import Spherical
-from qddot.scalars import Scalar, arctan2, cos, sin
+from qddot.scalars import Scalar, arctan2, cos, sin, split
 from qddot.spatial import Inertia, Motion, Slide, Transform, ad, ad_T, constant_transform, exp, force, log, motion
 from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Motions, Vector
@@ -190,8 +190,8 @@ class Free(Joint):
     def neutral(self) -> tuple[float, ...]:
         return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return (*rng.uniform(-1.0, 1.0, 3).tolist(), *Spherical().random(rng))
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return (*split(rng.uniform(-1.0, 1.0, (*size, 3))), *Spherical().random(rng, size))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         return Vector((*q[:3], *quaternion_unit(as_quaternion(q[3:7]))))

@@ -8,7 +8,7 @@ what is merely doubtful is collected as findings.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -39,7 +39,7 @@ from qddot.mechanism.validation import (
     tolerance,
     unit_axes,
 )
-from qddot.spatial import Transform, inertia_from, transform_inertia, zero_inertia
+from qddot.spatial import Inertia, Transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY
 
@@ -72,6 +72,7 @@ class Builder:
     _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
     _couplings: dict[str, Declared] = field(default_factory=dict)
     _loop_names: set[str] = field(default_factory=set)
+    _ground: Inertia = field(default_factory=zero_inertia)  # of bodies on the world that are no links any more
 
     def __repr__(self) -> str:
         parts = f"{len(self._links)} links, {len(self._joints)} joints, {len(self._loops)} loops"
@@ -131,7 +132,7 @@ class Builder:
 
     def frame(self, name: str, link: str, placement: Placement | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
-        _check_name(name, f"frame {name!r}", where)
+        check_name(name, f"frame {name!r}", where)
         check_link_names((link,), f"frame {name!r}", where)
         self._frames.append((name, link, placed(placement, f"frame {name!r}", where, self.find), where))
         return self
@@ -148,7 +149,7 @@ class Builder:
     ) -> Builder:
         """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
         element = f"loop {name!r}"
-        _check_name(name, element, where)
+        check_name(name, element, where)
         if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
@@ -201,13 +202,13 @@ class Builder:
     def model(self) -> Model:
         """Checks the whole and freezes it."""
         if self.name:
-            _check_name(self.name, "robot", "")
+            check_name(self.name, "robot", "")
         above = joints_above(self._links, self._joints)
         order = parents_first(self._links, above)
         carrier = carriers(above, order)
         moving = [name for name in order if above[name].joint.nv > 0]
         index = {WORLD: 0} | {name: i for i, name in enumerate(moving, 1)}
-        inertia = [zero_inertia()] * len(index)
+        inertia = [self._ground, *(zero_inertia() for _ in moving)]
         for name in order:
             holder, T = carrier[name]
             inertia[index[holder]] = inertia[index[holder]] + transform_inertia(T, self._links[name].inertia)
@@ -299,7 +300,7 @@ class Builder:
     # ---- checks of single parts
 
     def _new_name(self, table: dict[str, Any], name: str, element: str, where: str) -> None:
-        _check_name(name, element, where)
+        check_name(name, element, where)
         if name == WORLD and table is self._links:
             raise ModelError(message(where, element, "'world' is the ground's own name", "rename the link"))
         if name in table:
@@ -308,7 +309,8 @@ class Builder:
             raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
 
 
-def _check_name(name: Any, element: str, where: str) -> None:
+def check_name(name: Any, element: str, where: str) -> None:
+    """What names a part is a text of some characters, and not of too many."""
     if not isinstance(name, str) or not name:
         raise ModelError(message(where, element[:MAX_NAME_CHARS], "it has no name", "give it a name"))
     if len(name) > MAX_NAME_CHARS:
@@ -320,3 +322,11 @@ def _check_name(name: Any, element: str, where: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise ModelError(message(where, element, "its name has half a surrogate pair", "give it a name of text")) from None
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """The name, or one with a number where it is taken."""
+    name, k = wanted, 2
+    while name in taken:
+        name, k = f"{wanted}_{k}", k + 1
+    return name

@@ -28,16 +28,9 @@ from qddot.mechanism.joint_arrays import (
     Total,
     Velocities,
 )
+from qddot.mechanism.named_configurations import NO_GROUPS, Groups
 from qddot.scalars import mark, total
-from qddot.spatial import (
-    Force,
-    Inertia,
-    Motion,
-    Product,
-    Transform,
-    force,
-    zero_force,
-)
+from qddot.spatial import Force, Inertia, Motion, Product, Transform, force, zero_force
 from qddot.spatial.joint_blocks import Motions, Vector
 from qddot.spatial.rotation import ZERO, Vec
 from qddot.spatial.tape import Tape, record
@@ -148,6 +141,7 @@ class Model:
     source: str = ""  # the file it was read from, where its shapes are; no part of what it is
     package_dirs: tuple[str, ...] = ()
     trusted: bool = False  # whether that file may lead to shapes anywhere
+    groups: Groups = NO_GROUPS  # names of joints and configurations; no part of what it is
 
     def __post_init__(self) -> None:
         if self.constraints:
@@ -362,12 +356,12 @@ class Model:
 
     def _own_dof(self, joint: str) -> range:
         i = self.joint_index(joint)
-        mimic, slot = self.mimic[i], self.slots[i]
-        if mimic is not None:
+        if (mimic := self.mimic[i]) is not None:
             master = self.joint_names[mimic.link]
-            fix = f"it follows {master!r}; choose {master!r}"
-            raise InputError(f"joint {joint!r} has no degree of freedom of its own: {fix}")
-        return range(slot.v.start, slot.v.stop)
+            raise InputError(
+                f"joint {joint!r} has no degree of freedom of its own: it follows {master!r}; choose {master!r}"
+            )
+        return range(self.slots[i].v.start, self.slots[i].v.stop)
 
     # ---- variants
 
@@ -388,7 +382,14 @@ class Model:
         return identity.digest(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and self.digest == other.digest
+        if self is other or not isinstance(other, Model):
+            return self is other
+        return self.digest == other.digest or (hash(self) == hash(other) and identity.same(self, other))
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of numbers: zeros are equal whatever their sign
+        places = tuple((T.p, T.R.rows) for T in self.placement)
+        return hash((self.name, self.link_names, self.joint_names, self.gravity, self.inertia, self.damping, places))

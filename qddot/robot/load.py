@@ -7,14 +7,15 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
 from qddot import formats, robots
 from qddot.dynamics.input_checks import positive
-from qddot.errors import FileError, ModelError, QddotWarning, message, printable, unexpected, unknown
+from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, printable, shown, unexpected, unknown
 from qddot.formats.files import of_file
+from qddot.formats.srdf import with_groups, with_groups_beside
 from qddot.mechanism import builder
 from qddot.mechanism.model import Model
 from qddot.robot import Robot
@@ -49,6 +50,18 @@ _DH_OPTIONS = ("name", "gravity", "snap", "where", "allow_unphysical")
 PRINTED = 1e-11  # radians: what a π/2 of twelve digits misses, and nobody's design
 
 
+_LOAD_OPTIONS = ("floating_base", "package_dirs", "passive_forces", "snap", "own_joints", "loop_tolerance", "trust")
+
+
+class FileOptions(TypedDict, total=False):
+    """What may be said to `load` besides."""
+
+    srdf: (
+        str | os.PathLike[str] | bool
+    )  # the file with groups and configurations; True, the default: one beside the robot's
+    xacro_arguments: Mapping[str, str]  # what `xacro FILE name:=value` takes
+
+
 def load(
     source: str | os.PathLike[str],
     *,
@@ -59,8 +72,10 @@ def load(
     own_joints: Mapping[str, Callable[..., Any]] | None = None,
     loop_tolerance: float | None = None,
     trust: bool = False,
+    **more: Unpack[FileOptions],
 ) -> Robot:
-    """A robot from a file (URDF, MJCF, SDF, DH table in CSV or TOML, qddot's own) or, by its name, an embedded one.
+    """A robot from a file (URDF, xacro, MJCF, SDF, DH table in CSV or TOML, qddot's own), also compressed (`.gz`), or, by
+    its name, an embedded one.
 
     `floating_base` puts a URDF on a free joint; `package_dirs` is where its meshes may be; `passive_forces=False`
     leaves out joint damping, friction and springs; `snap` sets angles within so many radians of a multiple of π/2 to it
@@ -69,25 +84,44 @@ def load(
     rad, and still count as closed: by default it comes from the accuracy of the file's own numbers.
 
     A file leads to others, such as meshes, only below its own folder, its package and `package_dirs`, and MuJoCo's compiler
-    reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust.
+    reads MJCF with limits of time and memory. `trust=True` lifts both: for files whose author you trust. Xacro files run
+    code and are read with it only. Further options are those of `FileOptions`: srdf, xacro_arguments.
     """
+    for key in more:
+        if key not in FileOptions.__annotations__:
+            raise unexpected("load", key, (*_LOAD_OPTIONS, *FileOptions.__annotations__))
     if loop_tolerance is not None:
         positive(loop_tolerance, "loop_tolerance", "m or rad")
     tolerance = (1e-5 if snap else 0.0) if isinstance(snap, bool) else float(snap)
     package_dirs = (package_dirs,) if isinstance(package_dirs, str) else tuple(package_dirs)
     try:
-        model = _read(source, formats.ReadOptions(floating_base, package_dirs, tolerance, own_joints, trust))
+        arguments = more.get("xacro_arguments", {})
+        model = _read(source, formats.ReadOptions(floating_base, package_dirs, tolerance, own_joints, trust, arguments))
     except FileError:
         raise
     except ModelError as error:
         raise of_file(error, os.fspath(source)) from None
     if source not in robots.NAMES:
         model = dataclasses.replace(model, source=os.path.abspath(source), package_dirs=package_dirs, trusted=trust)
+    model = _with_groups(model, more.get("srdf", source not in robots.NAMES), source, package_dirs)
     if loop_tolerance is not None:
         model = dataclasses.replace(model, loop_tolerance=float(loop_tolerance))
     if source not in robots.NAMES:  # those of embedded robots are known, and stand in their own pages
         _warn_of_findings(model, f"{printable(str(source))} was read")
     return Robot(model if passive_forces else model.without_passive_forces())
+
+
+def _with_groups(
+    model: Model, srdf: str | os.PathLike[str] | bool, source: str | os.PathLike[str], package_dirs: tuple[str, ...]
+) -> Model:
+    """With the groups and configurations of an SRDF file: that one, or with True one that is found beside the robot's."""
+    if srdf is False or (srdf is True and model.groups.joints):  # a saved robot has its own
+        return model
+    if srdf is True:
+        return with_groups_beside(model, Path(source), package_dirs)
+    if not isinstance(srdf, str | os.PathLike):
+        raise InputError(f"srdf is {shown(srdf)}; give the path of an SRDF file, or False for none")
+    return with_groups(model, Path(srdf))
 
 
 def _warn_of_findings(model: Model, what: str) -> None:

@@ -31,6 +31,7 @@ from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS, State
+from qddot.simulation.limits import limit_law, saturated_array
 from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
@@ -80,7 +81,7 @@ class Rollout:
         sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
         tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
         extra = arguments.forces(model, options.get("forces", ()), self._parameters)
-        self.plan = Plan(tape, n_held, extra, motion, *keep)
+        self.plan = Plan(tape, n_held, extra, motion, *keep, limit_law(model, options.get("limits", "ignore")))
         self._supported()
 
     def _supported(self) -> None:
@@ -91,8 +92,12 @@ class Rollout:
         if self.dtype != "float64" and (implicit or not self.engine.compiled):
             what = f"integrator {self.integrator!r} solves equations" if implicit else "a robot that is not compiled steps"
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
-        if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
+        left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
+        if self.plan.rows and driven > left:
+            raise InputError(
+                f"robot {self.model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
+                f"prescribe that of {left} at most, the others follow"
+            )
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -115,6 +120,7 @@ class Rollout:
             "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
             "gains": plan.gains,
             "rows": plan.rows,  # of the constraints that are kept
+            **plan.limits.facts,
             "dtype": self.dtype,
             "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
@@ -214,8 +220,9 @@ class Rollout:
 
     def _joined(self, batch: tuple[int, ...]) -> Array:
         parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        nothing = np.empty((prod(batch), 0), self.dtype)
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else nothing
+        out = np.empty((prod(batch), sum(prod(p.shape) for p in self._parameters)), self.dtype)
+        # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out
 
     # ---- tracing
 
@@ -248,7 +255,7 @@ class Rollout:
             return self._own_loop(starting, lanes)
         plan = self.plan
         key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.free)
-        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project)
+        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project, plan.limits)
         found = self.engine.kept.get(key)
         if found is None:
             found = self.engine.kept[key] = self._own_loop(starting, lanes)
@@ -353,13 +360,17 @@ class Rollout:
 
     def forces_at(self, steps: Array, q: Array, v: Array) -> Array:
         """The joint forces that act at these steps, (..., T, nv), for states (..., T, nq) and (..., T, nv)."""
-        law, width = self.plan.law, self.held.shape[-1]
+        width = self.held.shape[-1]
         u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
+        return self.forces_of(u, steps, q, v)
+
+    def forces_of(self, u: Array, steps: Array, q: Array, v: Array) -> Array:
+        """The same for other held inputs, (..., T, n)."""
+        law, width, t = self.plan.law, self.held.shape[-1], (self.t0 + self.dt * steps)[:, None]
         if law is None and not self.plan.motion:
             return np.zeros(v.shape, self.dtype)
         if self._is_array and not self.plan.motion:
-            return np.broadcast_to(u, v.shape).copy()
-        t = (self.t0 + self.dt * steps)[:, None]
+            return saturated_array(np.broadcast_to(u, v.shape).copy(), self.plan.limits)
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
         if not self.engine.compiled:
             return self._forces_in_python(t[:, 0], q, v, u)

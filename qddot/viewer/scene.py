@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import printable
+from qddot.formats.files import plain_name
 from qddot.mechanism.model import Model
 from qddot.spatial.rotation import quaternions_of
 from qddot.viewer import shapes, urdf_shapes
@@ -52,7 +53,7 @@ class Scene:
     def _shapes(self) -> list[Shape]:
         """Those of the robot's file, and rods for links without."""
         found = urdf_shapes.Visuals()
-        if self.model.source.lower().endswith((".urdf", ".xml")):
+        if plain_name(self.model.source.lower()).endswith((".urdf", ".xml")):
             model = self.model
             found = urdf_shapes.read(model, model.source, model.package_dirs, model.trusted)
         if found.missing:

@@ -54,7 +54,7 @@ def number(value, why=""):
     return rf":2: link 'a' <mass>: value is {re.escape(repr(value))}{why}; give a plain number such as 0\.5"
 
 
-XACRO = r"this is a xacro file: expand it first"
+XACRO = r"this is a xacro file: rename it to .xacro and load it with trust=True"
 
 # name: (text, bytes or, where it is large, a function that makes it; what the message must match after the file's name)
 BAD = {

@@ -27,8 +27,24 @@ def test_a_new_format_is_one_registration(tmp_path, monkeypatch):
     with pytest.raises(qddot.InputError, match="floating_base= is for URDF files"):
         qddot.load(tmp_path / "robot.note", floating_base=True)
     (tmp_path / "robot.doc").write_text("nothing of it")
-    with pytest.raises(qddot.FileError, match=r"ends in .csv, .json, .mjcf, .note, .qddot, .sdf, .toml, .urdf or .xml"):
+    with pytest.raises(
+        qddot.FileError, match=r"ends in .csv, .json, .mjcf, .note, .qddot, .sdf, .toml, .urdf, .xacro or .xml"
+    ):
         qddot.load(tmp_path / "robot.doc")
+
+
+def test_a_new_writer_is_one_registration(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_WRITERS", {})
+
+    @registry.register_writer(".note")
+    def _written(model, lossy):
+        lost = () if lossy else (qddot.Finding("note", "", "all", "a note is short", "read a book"),)
+        return registry.Written(f"a note: {model.name}\n", lost)
+
+    robot = qddot.load("double_pendulum")
+    assert [f.message for f in robot.save(tmp_path / "robot.note")] == ["a note is short"]
+    assert robot.save(tmp_path / "robot.note", lossy=True) == ()
+    assert (tmp_path / "robot.note").read_text() == "a note: double_pendulum\n"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.fuzz_files import run, seeds, try_file
+from tests.fuzz_files import FORMATS, run, seeds, try_file
 from tests.support.peers import peer
 
 
-@pytest.mark.parametrize("kind", ["urdf", "mjcf", "sdf", "dh", "native"])
+@pytest.mark.parametrize("kind", FORMATS)
 def test_mutated_files_are_read_or_refused(kind, tmp_path):
     if kind == "mjcf":
         peer("mujoco")
@@ -17,7 +17,7 @@ def test_mutated_files_are_read_or_refused(kind, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::qddot.QddotWarning")
-@pytest.mark.parametrize("kind", ["urdf", "mjcf", "sdf", "dh", "native"])
+@pytest.mark.parametrize("kind", FORMATS)
 def test_files_are_good_before_they_are_mutated(kind, tmp_path):
     for ending, data in seeds(kind, tmp_path):
         (tmp_path / f"robot{ending}").write_bytes(data)

@@ -34,8 +34,10 @@ MAY_IMPORT = {
     "compiler": GROUND,  # arithmetic to machine code; knows no robot
     "dynamics": DATA | {"algorithms", "compiler", "formats"},  # which algorithm computes what, compiled and evaluated
     "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # in time, files, pictures
+    "tasks": DATA | {"algorithms", "compiler", "dynamics"},  # what a robot is to reach: inverse kinematics, control
     "viewer": DATA | {"formats"},  # shapes come from files
-    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots", "viewer"},  # the facade
+    # the facade
+    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "viewer"},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands

@@ -15,9 +15,11 @@ import pytest
 HOW = {
     "pinocchio": "pip install pin (no wheel for Windows)",
     "mujoco": "pip install 'qddot[mjcf]'",
+    "daqp": "pip install 'qddot[qp]'",
     "example_robot_data": "pip install 'example-robot-data<6'",
     "brax": "pip install 'qddot[models]'",
     "mujoco_warp": "pip install 'qddot[models]'",
+    "xacro": "pip install 'qddot[xacro]'",
     "gymnasium": "pip install 'qddot[test]'",
 }
 MISSING = frozenset(filter(None, os.environ.get("QDDOT_TEST_WITHOUT", "").replace(" ", "").split(",")))

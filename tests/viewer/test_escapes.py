@@ -85,7 +85,7 @@ def test_c_source(name):
     assert code.source.isascii()
     assert harmless(code.source)
     plain = re.sub(r"/\*.*?\*/", "", code.source, flags=re.DOTALL)
-    assert re.findall(r"#include.*", plain) == ["#include <math.h>"]
+    assert re.findall(r"#include.*", plain) == ["#include <float.h>", "#include <math.h>"]
 
 
 def run(names):
