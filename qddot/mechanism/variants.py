@@ -19,7 +19,8 @@ from qddot.mechanism.couplings import Coupling, Declared
 from qddot.mechanism.declared_joint import DeclaredJoint, ground
 from qddot.mechanism.declared_tree import DeclaredLink
 from qddot.mechanism.model import Frame, Limits, Model
-from qddot.mechanism.validation import check_inertia, check_mass, constant, inertia_matrix, numbers, rigid
+from qddot.mechanism.placements import Placement, placed
+from qddot.mechanism.validation import check_inertia, check_mass, constant, inertia_matrix, numbers
 from qddot.spatial import Inertia, Transform, constant_transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY, ZERO, scale
@@ -109,14 +110,14 @@ def with_payload(
     return replace(model, inertia=carried, frames=frames, findings=tuple(findings))
 
 
-def attach(model: Model, other: Model, frame: str, pose: Transform | None = None, prefix: str = "") -> Model:
+def attach(model: Model, other: Model, frame: str, pose: Placement | None = None, prefix: str = "") -> Model:
     """The model with another one whose world stands in a frame of this one; names of the other begin with `prefix`."""
     change = "grows by the coordinates of what is attached"
     added = renamed(other, prefix=prefix) if prefix else other
     parts, more = declared(model, change), declared(added, change)
     found, element = model.frame(frame), f"robot {other.name!r}"
     _refuse_unfit(model, added, found)
-    place = constant(found.placement @ rigid(pose, element, "", parts.find))
+    place = constant(found.placement @ placed(pose, element, "", parts.find))
     holder = model.link_names[found.link]
     for kind, ours, theirs in (
         ("link or frame", model.frame_names, added.frame_names[1:]),
