@@ -359,6 +359,16 @@ def test_limits_that_are_not_there_stay_away(joint, limits):
         assert read_mjcf(as_mjcf(model).text).limits == model.limits
 
 
+def test_effort_limits_of_mjcf():
+    peer("mujoco")
+    body = '<inertial pos="0 0 0" mass="2" diaginertia="1 1 1"/>'
+    ranges = {"a": "-3 3", "b": "-1 2"}
+    bodies = "".join(f'<body><joint name="{n}" actuatorfrcrange="{r}"/>{body}</body>' for n, r in ranges.items())
+    model = read_mjcf(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    assert [limits.effort for limits in model.limits[1:]] == [(3.0,), (math.inf,)]
+    assert [f.message for f in model.findings] == ["its actuatorfrcrange is -1 to 2; left out"]
+
+
 HOSTILE = [
     'a"b',
     "<x/>",
