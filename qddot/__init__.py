@@ -19,6 +19,7 @@ from qddot.errors import (
 )
 from qddot.mechanism.model import Model
 from qddot.mechanism.validation import pose
+from qddot.progress import get_progress, set_progress
 from qddot.robot import Robot
 from qddot.robot.load import Builder, chain, from_dh, load, load_trajectory, random_tree
 from qddot.spatial import Transform
@@ -43,15 +44,17 @@ __all__ = [
     "chain",
     "from_dh",
     "get_num_threads",
+    "get_progress",
     "joints",
     "load",
     "load_trajectory",
     "pose",
     "random_tree",
     "set_num_threads",
+    "set_progress",
 ]
 
-_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "viewer")  # loaded at their first use
+_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
 
 
 def __getattr__(name: str) -> ModuleType:

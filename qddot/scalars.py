@@ -2,7 +2,8 @@
 
 Every formula in qddot is written on scalars, and a scalar may be a float, a complex number, a NumPy array (one entry a
 sample of a batch), a many-digit number, a dual number or a traced expression. Arithmetic needs no help; the functions
-below do. A type of its own joins by having methods `sin`, `cos`, `sqrt`, `arctan2` and a `where` on the result of `<`.
+below do. A type of its own joins by having methods `sin`, `cos`, `sqrt`, `exp`, `log`, `tanh`, `arctan`, `arctan2`, and a
+`where` on the results of `<` and `<=`. Arrays of objects are taken element by element.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import cmath
 import functools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,19 +40,35 @@ class Unknown:
 
     __slots__ = ()
 
-    __bool__ = _refuse("decide an if", "use qddot.scalars.where(condition, then, otherwise)")
-    __float__ = _refuse("become a float", "use the functions of qddot.scalars or NumPy, not the math module")
+    __bool__ = _refuse(
+        "decide an if",
+        "use qddot.scalars.where(condition, then, otherwise) or np.where, np.minimum and np.maximum for min and max, and "
+        "np.array([…]) where NumPy is given a list",
+    )
+    __float__ = _refuse(
+        "become a float",
+        "use the functions of qddot.scalars or NumPy, not the math module, and np.zeros_like for an array of them",
+    )
     __int__ = _refuse("become an integer", "keep counts and indices out of what is traced")
     __index__ = _refuse("be an index", "keep counts and indices out of what is traced")
     __iter__ = _refuse("be iterated", "it is one number")
     __eq__ = _refuse("be compared with ==", "use qddot.scalars.less and where")
     __ne__ = _refuse("be compared with !=", "use qddot.scalars.less and where")
-    __le__ = _refuse("be compared with <=", "use < and qddot.scalars.where")
-    __ge__ = _refuse("be compared with >=", "use > and qddot.scalars.where")
-    __abs__ = _refuse("give its absolute value", "use where(less(x, 0.0), -x, x)")
+
+    def __abs__(self) -> Any:
+        return absolute(self)
 
     def __hash__(self) -> int:
         raise NotImplementedError
+
+
+def divide(x: Scalar, y: Scalar) -> Scalar:
+    """x / y, by zero infinity or NaN, as IEEE has it; Python's own division of floats raises an error there."""
+    if not (isinstance(y, float | int) and isinstance(x, float | int)) or y != 0:
+        return x / y
+    if x == 0.0 or math.isnan(x):
+        return _NAN
+    return math.copysign(math.inf, x) * math.copysign(1.0, y)
 
 
 def sin(x: Scalar) -> Scalar:
@@ -80,16 +98,75 @@ def sqrt(x: Scalar) -> Scalar:
     return _of_type("sqrt", x)
 
 
+def exp(x: Scalar) -> Scalar:
+    """e to the power x; infinity where that is too large for a float."""
+    if isinstance(x, float | int):
+        try:
+            return math.exp(x)
+        except OverflowError:
+            return math.inf
+    if isinstance(x, complex):
+        return cmath.exp(x)
+    return _of_type("exp", x)
+
+
+def log(x: Scalar) -> Scalar:
+    """Natural logarithm; -infinity of zero, NaN below zero for real numbers."""
+    if isinstance(x, float | int):
+        return math.log(x) if x > 0 else -math.inf if x == 0 else _NAN
+    if isinstance(x, complex):
+        return cmath.log(x)
+    return _of_type("log", x)
+
+
+def tanh(x: Scalar) -> Scalar:
+    """Hyperbolic tangent."""
+    if isinstance(x, float | int):
+        return math.tanh(x)
+    if isinstance(x, complex):
+        return cmath.tanh(x)
+    return _of_type("tanh", x)
+
+
+def arctan(x: Scalar) -> Scalar:
+    """The angle between -π/2 and π/2 whose tangent is x."""
+    if isinstance(x, float | int):
+        return math.atan(x)
+    if isinstance(x, complex):
+        return cmath.atan(x)
+    return _of_type("arctan", x)
+
+
+_IN_CONTEXT = {"arctan": "atan"}  # what mpmath calls otherwise
+
+
 def _of_type(name: str, x: Scalar) -> Scalar:
     """A function that the scalar's own type brings: NumPy's for arrays, a method, or its context's (mpmath)."""
+    if _holds_objects(x):
+        return each(globals()[name], x)
     if isinstance(x, np.ndarray | np.generic):
         return getattr(np, name)(x)
-    method = getattr(x, name, None)
-    return method() if method is not None else getattr(x.context, name)(x)
+    if hasattr(x, "context"):  # whose numbers have an attribute `exp`, the exponent
+        return getattr(x.context, _IN_CONTEXT.get(name, name))(x)
+    return getattr(x, name)()
+
+
+def _holds_objects(*values: Scalar) -> bool:
+    """Whether some are arrays of objects, on which NumPy's own functions would not do."""
+    return any(isinstance(x, np.ndarray) and x.dtype == object for x in values)
+
+
+def each(function: Callable[..., Scalar], *arrays: Any) -> Any:
+    """A function of scalars on arrays of objects, element by element; the result is an array of their kind."""
+    out = np.frompyfunc(function, len(arrays), 1)(*(np.asarray(x, dtype=object) for x in arrays))
+    kind = next((type(x) for x in arrays if isinstance(x, np.ndarray) and type(x) is not np.ndarray), None)
+    return out.view(kind) if kind is not None and isinstance(out, np.ndarray) else out
 
 
 def arctan2(y: Scalar, x: Scalar) -> Scalar:
     """The angle of the point (x, y). Analytic in both arguments, so that complex steps pass through it."""
+    if _holds_objects(y, x):
+        return each(arctan2, y, x)
     if isinstance(y, float | int) and isinstance(x, float | int):
         return math.atan2(y, x)
     if np.iscomplexobj(y) or np.iscomplexobj(x):
@@ -107,23 +184,127 @@ def arctan2(y: Scalar, x: Scalar) -> Scalar:
 
 def less(x: Scalar, y: Scalar) -> Scalar:
     """x < y, by the real parts where the numbers are complex."""
-    return _real(x) < _real(y)
+    return each(less, x, y) if _holds_objects(x, y) else _real(x) < _real(y)
+
+
+def less_equal(x: Scalar, y: Scalar) -> Scalar:
+    """x ≤ y, by the real parts where the numbers are complex."""
+    return each(less_equal, x, y) if _holds_objects(x, y) else _real(x) <= _real(y)
 
 
 def _real(x: Scalar) -> Scalar:
-    return x.real if np.iscomplexobj(x) else x
+    return x.real if not isinstance(x, Unknown) and np.iscomplexobj(x) else x
 
 
 def where(condition: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
     """The choice that survives batches and tracing. Both branches are evaluated: neither may divide by zero."""
     if isinstance(condition, bool | np.bool_):
         return then if condition else otherwise
+    if _holds_objects(condition):
+        return each(where, condition, then, otherwise)
     for branch in (then, otherwise):
         if hasattr(branch, "where_parts"):
             return branch.where_parts(condition, then, otherwise)
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, otherwise)
+    if isinstance(then, np.ndarray | list) or isinstance(otherwise, np.ndarray | list):
+        return each(lambda x, y: where(condition, x, y), then, otherwise)
     return condition.where(then, otherwise)
+
+
+# ---- what follows from comparisons ------------------------------------------------------------------------------------
+
+
+def absolute(x: Scalar) -> Scalar:
+    """|x|; its derivative at zero is 1."""
+    return abs(x) if isinstance(x, float | int) else where(less(x, 0.0), -x, x)
+
+
+def sign(x: Scalar) -> Scalar:
+    """-1, 0 or 1; NaN of NaN. Its derivative is zero."""
+    return where(less(0.0, x), 1.0, where(less(x, 0.0), -1.0, where(less_equal(x, x), 0.0, _NAN)))
+
+
+def maximum(x: Scalar, y: Scalar) -> Scalar:
+    """The larger of two numbers; NaN if either is, as NumPy has it. Of equal ones, and of their derivatives, the first."""
+    if _is_number(y):
+        return where(less(x, y), y, x)
+    if _is_number(x):
+        return where(less_equal(y, x), x, y)
+    return where(less_equal(y, x), x, where(less(x, y), y, x + y))
+
+
+def minimum(x: Scalar, y: Scalar) -> Scalar:
+    """The smaller of two numbers; NaN if either is, as NumPy has it. Of equal ones, and of their derivatives, the first."""
+    if _is_number(y):
+        return where(less(y, x), y, x)
+    if _is_number(x):
+        return where(less_equal(x, y), x, y)
+    return where(less_equal(x, y), x, where(less(y, x), y, x + y))
+
+
+def _is_number(x: Scalar) -> bool:
+    """Whether it is one known number that is not NaN."""
+    return isinstance(x, float | int) and x == x
+
+
+def clip(x: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
+    """x, or the limit that it is beyond; a limit of None is no limit."""
+    raised = x if low is None else maximum(x, low)
+    return raised if high is None else minimum(raised, high)
+
+
+def hypot(x: Scalar, y: Scalar) -> Scalar:
+    """√(x² + y²). The squares may overflow from 1e154 on. At the origin its derivative is NaN, as that of √(x²) is."""
+    return sqrt(x * x + y * y)
+
+
+def power(x: Scalar, n: Scalar) -> Scalar:
+    """x to the power n: by products and a square root where n is a known multiple of 1/2, by `exp` and `log` elsewhere."""
+    if _holds_objects(x, n):
+        return each(power, x, n)
+    if isinstance(x, _PLAIN) and isinstance(n, _PLAIN):
+        with np.errstate(all="ignore"):
+            found = np.power(np.asarray(x) * 1.0, n)
+        return found if isinstance(x, np.ndarray) or isinstance(n, np.ndarray) else found.item()
+    if hasattr(x, "power"):
+        return x.power(n)
+    if isinstance(n, float | int | np.integer | np.floating):
+        halves = 2.0 * float(n)
+        if halves % 1.0 == 0.0 and abs(halves) <= _MAX_HALVES:
+            return _half_power(x, abs(int(halves)), halves < 0.0)
+    return exp(n * log(x))
+
+
+_PLAIN = (float, int, complex, np.number, np.ndarray)
+_MAX_HALVES = 128  # of an exponent, up to which powers are products
+
+
+def _half_power(x: Scalar, halves: int, inverse: bool) -> Scalar:
+    """x to the power of so many halves, or one divided by it."""
+    out: Scalar = sqrt(x) if halves % 2 else 1.0
+    square, n = x, halves // 2
+    while n:
+        if n % 2:
+            out = out * square
+        n //= 2
+        square = square * square if n else square
+    return divide(1.0, out) if inverse else out
+
+
+def interp(x: Scalar, at: Sequence[float], values: Sequence[Scalar]) -> Scalar:
+    """The straight lines through points, as `np.interp` has them: constant outside. `at` are numbers that increase."""
+    places = [float(p) for p in at]
+    if len(places) != len(values) or not places or any(b <= a for a, b in pairwise(places)):
+        raise TypeError("interp takes as many values as places, and places that increase")
+    out = where(less_equal(places[-1], x), values[-1], x)  # x where it is NaN
+    for k in reversed(range(len(places) - 1)):
+        slope = (values[k + 1] - values[k]) / (places[k + 1] - places[k])
+        out = where(less(x, places[k + 1]), slope * (x - places[k]) + values[k], out)
+    return where(less(x, places[0]), values[0], out)
+
+
+# ---- for algorithms ---------------------------------------------------------------------------------------------------
 
 
 def pivot(x: Scalar, floor: Scalar) -> Scalar:

@@ -7,10 +7,11 @@ Kim 2012, section 2.2, Table 3; Featherstone & Orin 2000, section 3.3, with (13)
 | eta[i]  | η_i     | ḣ_i q̇_i                | acceleration that the joint velocity causes          |
 | I_A[i]  | Î_i     | I_i^A                  | articulated inertia                                  |
 | B[i]    | B̂_i     | p_i^A                  | its bias force                                       |
-| U[i]    | Î_i S_i | I_i^A h_i              |                                                      |
+| U[i]    | Î_i S_i | I_i^A h_i              | forces for unit accelerations of joint i             |
 | Psi[i]  | Ψ_i     | (h_iᵀ I_i^A h_i)⁻¹     | with the rotor inertia on the diagonal               |
 | Pi      | Π_i     |                        | articulated inertia that the parent feels            |
 | beta    | β_i     |                        | bias force that the parent feels                     |
+| carried |         |                        | Σ Ad* Π_k Ad of the links k that link i carries      |
 
 Cost: O(n).
 """
@@ -68,50 +69,52 @@ def accelerations(
     """q̈ from what velocities cause, η_i and B_i, and the base's acceleration: the rest of Kim's Table 3."""
     tau = model.velocities(tau)
     Vdot, I_A, U, Psi = model.per_link("Vdot", "I_A", "U", "Psi")
-    Pi, a = _nothing_carried(model), model.joint_vector("a")
+    carried, a = _nothing_carried(model), model.joint_vector("a")
     for i, p in model.inward():  # inward: articulated inertias and bias forces
-        I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
+        I_A[i], U[i], Psi[i] = _let_go(model, T, S, carried, i, p)
         if model.is_free_without_rotor(i):
             beta = U[i] @ (Psi[i] @ tau[i])
         else:
             beta = B[i] + I_A[i] @ eta[i]  # Kim (44)
             beta = beta + U[i] @ (Psi[i] @ (tau[i] - S[i].T @ beta))  # Kim (46)-(48)
-        B[p] = B[p] + Ad_inv_T(T[i], beta)  # Kim (50)
+        B[p] = B[p] + Ad_inv_T(T[i], model.named("beta", i, beta))  # Kim (50)
     Vdot[0] = base
     for i, p in model.outward():  # outward: accelerations
-        carried = Ad_inv(T[i], Vdot[p]) + eta[i]
-        qdd = Psi[i] @ (tau[i] - U[i].dot(carried) - S[i].T @ B[i])  # Kim (45)
+        given = Ad_inv(T[i], Vdot[p]) + eta[i]
+        qdd = Psi[i] @ (tau[i] - U[i].dot(given) - S[i].T @ B[i])  # Kim (45)
         a[i] = qdd
-        Vdot[i] = carried + S[i] @ qdd  # (41)
+        Vdot[i] = given + S[i] @ qdd  # (41)
     return a.stack()
 
 
 def articulated_inertias(model: Model, T: list[Transform], S: list[Motions]) -> tuple[PerLink, PerLink, PerLink]:
     """Î_i, Î_i S_i and Ψ_i.   Kim (49) and the backward loop of Table 3; Featherstone & Orin (12)."""
-    Pi, (I_A, U, Psi) = _nothing_carried(model), model.per_link("I_A", "U", "Psi")
+    carried, (I_A, U, Psi) = _nothing_carried(model), model.per_link("I_A", "U", "Psi")
     for i, p in model.inward():
-        I_A[i], U[i], Psi[i] = _let_go(model, T, S, Pi, i, p)
+        I_A[i], U[i], Psi[i] = _let_go(model, T, S, carried, i, p)
     return I_A, U, Psi
 
 
 def _nothing_carried(model: Model) -> PerLink:
     """Σ Ad* Π_k Ad of the links that a link carries, before any of them has been met."""
-    (Pi,) = model.per_link("Pi")
-    Pi[0] = zero_articulated()
+    (carried,) = model.per_link("carried")
+    carried[0] = zero_articulated()
     for i, _ in model.outward():
-        Pi[i] = zero_articulated()
-    return Pi
+        carried[i] = zero_articulated()
+    return carried
 
 
 def _let_go(
-    model: Model, T: list[Transform], S: list[Motions], Pi: PerLink, i: int, p: int
+    model: Model, T: list[Transform], S: list[Motions], carried: PerLink, i: int, p: int
 ) -> tuple[ArticulatedInertia, Forces, Inverse]:
     """Î_i, U_i and Ψ_i; the parent carries what is left of Î_i when its joint is free to yield."""
-    I_A = articulated(model.inertia[i]) + Pi[i]
+    I_A = articulated(model.inertia[i]) + carried[i]
     U = apply(I_A, S[i])
     Psi = S[i].T.on(U).add_diagonal(model.armature[i]).inverse(model.floor(i))
     if not model.is_free_without_rotor(i):
-        Pi[p] = Pi[p] + transform_articulated(T[i], eliminate_joint(I_A, U, Psi))  # Kim (49)
+        carried[p] = carried[p] + transform_articulated(
+            T[i], model.named("Pi", i, eliminate_joint(I_A, U, Psi))
+        )  # Kim (49)
     return I_A, U, Psi
 
 

@@ -2,11 +2,12 @@
 
 Featherstone & Orin 2000, section 3.2 (Walker & Orin's method 3, and method 1 as the definition); their method 2 beside it.
 
-| code   | paper    | meaning                                                   |
-|--------|----------|-----------------------------------------------------------|
-| I_C[i] | I_i^C    | inertia of the subtree that link i carries, as one body   |
-| f_C    | f_i^C(j) | force that accelerates it along joint i, seen in link j   |
-| M[j,i] | M_ji     | block of the mass matrix                                  |
+| code    | paper    | meaning                                                   |
+|---------|----------|-----------------------------------------------------------|
+| I_C[i]  | I_i^C    | inertia of the subtree that link i carries, as one body   |
+| carried |          | Σ I_k^C of the links k that link i carries, in link i     |
+| f_C     | f_i^C(j) | force that accelerates it along joint i, seen in link j   |
+| M[j,i]  | M_ji     | block of the mass matrix                                  |
 
 Cost: O(n · depth).
 """

@@ -40,7 +40,16 @@ def constrained_hybrid_dynamics(
     model: Model, q: Any, v: Any, a: Any, tau: Any, f_ext: Any = None, *, prescribed: Chosen, rows: Sequence[int]
 ) -> NDArray[Any]:
     """q̈, τ, λ, how nearly rows depend, and the squares of what positions and velocities are off by."""
-    A, c, off = closure(model, q, v, rows, None)  # (71)
+    return _solved(model, closure(model, q, v, rows, None), (q, v, a, tau, f_ext), prescribed, rows)
+
+
+def stabilised(model: Model, gains: Any, *state: Any, prescribed: Chosen, rows: Sequence[int]) -> NDArray[Any]:
+    """The same for (q, v, a, tau, f_ext), with Baumgarte's terms, A q̈ = -Ȧq̇ - k_d A q̇ - k_p φ."""
+    return _solved(model, closure(model, state[0], state[1], rows, gains), state, prescribed, rows)
+
+
+def _solved(model: Model, closed: Any, state: Sequence[Any], prescribed: Chosen, rows: Sequence[int]) -> NDArray[Any]:
+    (A, c, off), (q, v, a, tau, f_ext) = closed, state  # (71)
     qdd_r, tau_r = _tree(model, q, v, a, tau, f_ext, prescribed)  # (77)
     reduced, forces_of = _reduced(model, q, prescribed), set(range(model.nv)) - set(prescribed)
     A_v = [Vector(x if k in forces_of else 0.0 for k, x in enumerate(row)) for row in A]

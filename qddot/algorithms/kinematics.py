@@ -15,6 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from qddot.mechanism.joint_arrays import JointColumns, PerLink
 from qddot.mechanism.model import Frame, Model
 from qddot.spatial import Ad_inv, Ad_inv_T, Motion, Transform, ad, force, zero_motion
 from qddot.spatial.joint_blocks import Ad_inv_columns, Motions, ad_columns
@@ -67,13 +68,24 @@ def acceleration(model: Model, q: Any, v: Any, a: Any, frame: Frame) -> Motion:
 
 def jacobian(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
     """J with V = J v: column block j is Ad_{T_jf⁻¹} S_j for the joints that carry the frame. 6×nv, angular first."""
+    return _toward_base(model, q, frame)[0].stack()
+
+
+def pose_and_jacobian(model: Model, q: Any, frame: Frame) -> tuple[Transform, NDArray[Any]]:
+    """The frame in the world, and J: the recursion of the Jacobian ends with the pose."""
+    J, T_f = _toward_base(model, q, frame)
+    return T_f[0], J.stack()
+
+
+def _toward_base(model: Model, q: Any, frame: Frame) -> tuple[JointColumns, PerLink]:
+    """The columns of J, and T_f[j], the frame in the links that carry it and in the world."""
     T, S = model.transforms(q), model.axes(q)
     J, (T_f,) = model.joint_columns("J"), model.per_link("T_f")
     T_f[frame.link] = frame.placement
     for j, p in model.path_to_base(frame.link):
         J[j] = Ad_inv_columns(T_f[j], S[j])
         T_f[p] = T[j] @ T_f[j]
-    return J.stack()
+    return J, T_f
 
 
 def jacobian_derivative(model: Model, q: Any, v: Any, frame: Frame) -> NDArray[Any]:

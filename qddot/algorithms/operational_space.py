@@ -73,6 +73,14 @@ def inverse_inertia_by_jacobian(model: Model, q: Any, frame: Frame) -> NDArray[A
     return J @ mass_matrix_inverse(model, q) @ np.swapaxes(J, -1, -2)
 
 
+def acceleration_by_force(model: Model, q: Any, frame: Frame) -> NDArray[Any]:
+    """M⁻¹Jᵀ, nv×6: what a unit of force on the frame, in its own coordinates, accelerates.
+
+    With Λ it is Khatib's dynamically consistent inverse, J̄ = M⁻¹JᵀΛ.
+    """
+    return mass_matrix_inverse(model, q) @ np.swapaxes(jacobian(model, q, frame), -1, -2)
+
+
 def _inverse(A: NDArray[Any]) -> NDArray[Any]:
     n = A.shape[-1]
     scalars = split(A.reshape(*A.shape[:-2], n * n))

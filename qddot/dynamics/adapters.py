@@ -52,6 +52,10 @@ def inverse_inertia_by_jacobian(model: Model, q: Any, frame: str) -> Any:
     return operational_space.inverse_inertia_by_jacobian(model, q, model.frame(frame))
 
 
+def acceleration_by_force(model: Model, q: Any, frame: str) -> Any:
+    return operational_space.acceleration_by_force(model, q, model.frame(frame))
+
+
 def center_of_mass(model: Model, q: Any) -> Any:
     return stack(energy.center_of_mass(model, q))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from qddot.algorithms import (
     articulated_body,
@@ -43,9 +43,6 @@ from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import Axes
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import regrouped, simplified
-
-if TYPE_CHECKING:  # tracing and rendering are loaded when something is to be compiled
-    pass
 
 Algorithm = Callable[..., Any]
 
@@ -219,11 +216,19 @@ FUNCTIONS: dict[str, Function] = {
         {"force_propagation": adapters.inverse_inertia, "jacobian": adapters.inverse_inertia_by_jacobian},
         ("frame",),
     ),
+    "acceleration_by_force": Function(("q",), Axes("v", 6), {"jacobian": adapters.acceleration_by_force}, ("frame",)),
     "kinetic_energy": Function(("q", "v"), Axes(), {"energy": energy.kinetic_energy}, simplify=simplified),
     "potential_energy": Function(("q",), Axes(), {"energy": energy.potential_energy}),
     "center_of_mass": Function(("q",), Axes(3), {"energy": adapters.center_of_mass}),
     "momentum": Function(("q", "v"), _six, {"energy": adapters.momentum}),
     "centroidal_momentum_matrix": Function(("q",), _columns, {"composite_body": energy.centroidal_momentum_matrix}),
+    "centroidal_momentum_matrix_derivative": Function(
+        ("q", "v"), _columns, {"composite_body": energy.centroidal_momentum_matrix_derivative}
+    ),
+    "center_of_mass_jacobian": Function(("q",), Axes(3, "v"), {"composite_body": energy.center_of_mass_jacobian}),
+    "center_of_mass_jacobian_derivative": Function(
+        ("q", "v"), Axes(3, "v"), {"composite_body": energy.center_of_mass_jacobian_derivative}
+    ),
     "external_force_jacobian": Function(("q",), Axes("v", "forces"), {"kinematics": kinematics.external_force_jacobian}),
 }
 

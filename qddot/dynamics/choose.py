@@ -52,16 +52,22 @@ def cheapest(model: Model, name: str, method: str, **needs: Any) -> Choice:
     `auto` tries those of the function's formulations that win on some robot; `qddot compare` shows them all.
     """
     function = lookup(name, method)[0]
-    first, *others = _likely(model, function, method) or (lookup(name, method)[1],)
+    first, *others = likely_methods(model, function, method) or (lookup(name, method)[1],)
     contest = _Contest(model, name, first, needs)
     for m in others:
         contest.enter(m, False)
-    can_sum = first not in OF_WHOLE_LINKS and rewriting(model, function) is simplified
-    can_sum = can_sum and needs.get("regroup", True) and not needs.get("free") and contest.first.instructions < _MANY
-    if can_sum and has_parallel_axes(simplified(model)):
+    can_sum = needs.get("regroup", True) and not needs.get("free") and contest.first.instructions < _MANY
+    if can_sum and sums_of_angles_help(model, function, first):
         for m in (first, *others):
             contest.enter(m, True)
     return contest.winner()
+
+
+def sums_of_angles_help(model: Model, function: Function, method: str) -> bool:
+    """Whether links of this robot may be turned by sums of angles in a formulation of a function."""
+    if method in OF_WHOLE_LINKS or method == _MOVES_Q or rewriting(model, function) is not simplified:
+        return False
+    return has_parallel_axes(simplified(model))
 
 
 class _Contest:
@@ -116,7 +122,7 @@ class _Contest:
         return min(shortest.values(), key=lambda c: c.line.cost)._replace(why=f"cost: {costs}")
 
 
-def _likely(model: Model, function: Function, method: str) -> tuple[str, ...]:
+def likely_methods(model: Model, function: Function, method: str) -> tuple[str, ...]:
     """The formulations that `auto` tries: none that loses digits on this robot."""
     found = function.auto if method == "auto" else ()
     if "composite_body_factored" in found and is_ill_conditioned(model):
@@ -127,7 +133,7 @@ def _likely(model: Model, function: Function, method: str) -> tuple[str, ...]:
 def cheapest_rolled(model: Model, name: str, method: str, **needs: Any) -> tuple[Rolled, str]:
     """The same for rolled code; formulations that cannot be rolled are passed over, where none is left for all others."""
     function, own, _ = lookup(name, method)
-    likely = _likely(model, function, method) or (own,)
+    likely = likely_methods(model, function, method) or (own,)
     others = [m for m in function.methods if m not in likely] if method == "auto" else []
     found: list[tuple[Rolled, str]] = []
     error = NotRollableError("there is no formulation")

@@ -19,6 +19,7 @@ from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.request import Request
 from qddot.errors import FormulationError
 from qddot.mechanism.configurations import random_state
+from qddot.progress import Progress
 
 STATES, ROUNDS = 2048, 7
 
@@ -55,15 +56,18 @@ def compare(robot: HasEngine, function: str, *, measure: bool = False, most: flo
     model = robot.engine.tree.model
     chosen = cheapest(model, function, "auto")
     rows = []
-    for method in FUNCTIONS[function].methods:
-        try:
-            choice = cheapest(model, function, method)
-        except FormulationError as error:
-            rows.append(Formulation(function, method, False, {}, refused=str(error)))
-            continue
-        auto, line = method == chosen.method, choice.line
-        counts = choice.program.count(), len(line.body), line.cost
-        rows.append(Formulation(function, method, auto, *counts, None, chosen.why if auto else ""))
+    methods = FUNCTIONS[function].methods
+    with Progress(f"tracing {function} of {model.name!r}") as progress:
+        for k, method in enumerate(methods):
+            progress.done = k / len(methods)
+            try:
+                choice = cheapest(model, function, method)
+            except FormulationError as error:
+                rows.append(Formulation(function, method, False, {}, refused=str(error)))
+                continue
+            auto, line = method == chosen.method, choice.line
+            counts = choice.program.count(), len(line.body), line.cost
+            rows.append(Formulation(function, method, auto, *counts, None, chosen.why if auto else ""))
     if not measure:
         return rows
     least = min(r.instructions for r in rows if not r.refused)

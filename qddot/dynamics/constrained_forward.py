@@ -8,6 +8,7 @@ rank from singular values; forces of dependent rows are the least that do.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from qddot.errors import InputError, SingularMassMatrixError
 
 Array = NDArray[Any]
 
+_FOLLOWS = 1e-8  # of the largest velocity: loops that open faster do not follow the joints that are held
 _DEPENDENT = 1e8  # times what is usual for W's trace over a pivot: λ would keep fewer than eight digits
 _DEPENDENT_CHOICE = 30.0  # the same where other rows could have been kept: those have what these have lost
 
@@ -29,7 +31,7 @@ class ConstrainedForward(Assembly):
     """Accelerations and multipliers of one robot with constraints."""
 
     @cached_property
-    def _most_dependent(self) -> float:
+    def dependence_limit(self) -> float:
         """Up to which measure the kept rows are taken to be independent."""
         dropped = np.delete(self._generic_jacobians, self.rows, axis=-2)
         is_choice = np.max(np.abs(dropped), initial=0.0) > 1e-9
@@ -48,7 +50,7 @@ class ConstrainedForward(Assembly):
     def dependence(self, q: Array, v: Array) -> Array:
         """How nearly the kept rows depend on each other: above 1 what follows is doubtful."""
         still = np.zeros(self.model.nv)
-        return np.asarray(self._of_rows("constrained_forward_dynamics", q, v, still)[..., -3] / self._most_dependent)
+        return np.asarray(self._of_rows("constrained_forward_dynamics", q, v, still)[..., -3] / self.dependence_limit)
 
     def _of_rows(self, function: str, *inputs: Any, **more: Any) -> Array:
         """A function that is compiled for the kept rows."""
@@ -56,13 +58,33 @@ class ConstrainedForward(Assembly):
 
     # ---- velocities
 
-    def project_velocity(self, q: ArrayLike, v: ArrayLike) -> Array:
+    def project_velocity(self, q: ArrayLike, v: ArrayLike, hold: Sequence[int] = ()) -> Array:
+        """The velocities nearest to v that keep loops closed; those of the degrees of freedom in `hold` stay."""
         run = self.engine.evaluate
         x, u = self.engine.checks.all("project_velocity", ("q", "v"), (q, v))
         self.see(x)
         (A,), M = self.consistent(run("constraint_jacobian", x)), run("mass_matrix", x)
-        still = np.zeros((*np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), A.shape[-2]))
-        return self._null_space(M, on(M, u), A, still)[0]
+        batch, held = np.broadcast_shapes(A.shape[:-2], u.shape[:-1]), list(hold)
+        others = [k for k in range(self.model.nv) if k not in held]
+        out = np.array(np.broadcast_to(u, (*batch, self.model.nv)))
+        if others:
+            M_o, A_o = M[..., others, :][..., others], A[..., others]
+            asked = np.broadcast_to(-on(A[..., held], u[..., held]), (*batch, A.shape[-2]))
+            out[..., others] = self._null_space(M_o, on(M_o, u[..., others]), A_o, asked)[0]
+        return self._following(A, out, held) if held else out
+
+    def _following(self, A: Array, v: Array, held: list[int]) -> Array:
+        """The velocities with which loops stay closed, NaN for others, or an error if it is one state."""
+        rate = np.abs(on(A, v))
+        off, size = np.max(rate, axis=-1, initial=0.0), np.max(np.abs(v), axis=-1, initial=1.0)
+        if v.ndim == 1 and off > _FOLLOWS * size:
+            names = ", ".join(map(self.dof_name, held))
+            raise InputError(
+                f"the loops of robot {self.model.name!r} cannot follow this velocity of {names}: "
+                f"{self.names[int(np.argmax(rate))]} opens by {off:.3g} m/s or rad/s; hold fewer joints, or velocities "
+                f"that fit together"
+            )
+        return kept(off <= _FOLLOWS * size, v)
 
     # ---- dynamics
 
@@ -98,7 +120,7 @@ class ConstrainedForward(Assembly):
         nv = self.model.nv
         if out.ndim == 1:  # one state, most often a good one: NumPy's functions would take longer than the kernel
             near, off, fast = out[-3:].real.tolist()
-            is_usual = 0.0 <= near < self._most_dependent and not self.has_other_ranks
+            is_usual = 0.0 <= near < self.dependence_limit and not self.has_other_ranks
             if is_usual and off <= self._open_squared and fast <= self._open_squared:
                 return out[:nv], out[nv:-3]
         a, lam, dependence, worst = out[..., :nv], out[..., nv:-3], out[..., -3].real, out[..., -2:].real
@@ -108,9 +130,9 @@ class ConstrainedForward(Assembly):
             if a.ndim == 1:
                 raise self.more_rows_error("take method='auto' or 'null_space'")
             a = kept(~more, a)
-        if method == "auto" and not np.all((dependence < self._most_dependent) & ~more):
+        if method == "auto" and not np.all((dependence < self.dependence_limit) & ~more):
             taken = np.all(worst <= (self._open_squared if gains is None else np.inf), axis=-1)
-            bad = np.asarray((~(dependence < self._most_dependent) | more) & taken)
+            bad = np.asarray((~(dependence < self.dependence_limit) | more) & taken)
             batch = [(x, 1) for x in (q, v, tau)] + ([] if f_ext is None else [(f_ext, 2)])
             x, u, t, *forces = (_some(bad, np.asarray(x), axes) for x, axes in batch)
             a, lam = np.array(a), np.array(lam)

@@ -93,20 +93,13 @@ class Constrained(ConstrainedForward):
             return np.asarray(lacking <= _UNBALANCED * size)
         passive, direction = np.flatnonzero(~actuated), left / lacking  # after (66): too few drives
         moves = ", ".join(
-            f"{self._dof_name(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
+            f"{self.dof_name(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
         )
         raise InputError(
             f"this motion of robot {self.model.name!r} is not possible with the joints that are actuated: the passive "
             f"joints can move together ({moves}) with all drives held, and along that a force of "
             f"{np.linalg.norm(left):.3g} is missing; {advice}"
         )
-
-    def _dof_name(self, k: Any) -> str:
-        for i, _ in self.model.outward():
-            slot = self.model.slots[i].v
-            if self.model.mimic[i] is None and slot.start <= k < slot.stop:
-                return repr(self.model.joint_names[i]) + (f"[{k - slot.start}]" if slot.stop - slot.start > 1 else "")
-        return str(k)
 
     def hybrid(
         self,
@@ -145,6 +138,12 @@ class Constrained(ConstrainedForward):
         others = replace(drives, tau_passive=np.where(chosen, 0.0, t))
         force, lam = self.inverse(x, u, found, f_ext, others, "prescribe fewer degrees of freedom")  # (70) (79)
         return found, force, lam
+
+    def hybrid_dependence(self, q: Array, v: Array, chosen: tuple[int, ...]) -> Array:
+        """How nearly rows depend on each other in the DoF that are not prescribed: above 1 those have no unique motion."""
+        still, given = np.zeros(self.model.nv), {"prescribed": chosen, "rows": self.rows}
+        near = self.engine.evaluate("constrained_hybrid_dynamics", q, v, still, still, **given)[..., -3].real
+        return np.where(near >= 0.0, near, np.inf) / _MAX_DEPENDENCE
 
     def hybrid_by_multipliers(
         self,

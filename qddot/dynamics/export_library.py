@@ -20,14 +20,14 @@ from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.target import Target
 from qddot.dynamics import pipeline
 from qddot.dynamics.export import write_files
-from qddot.dynamics.exported_function import ExportedFunction, checked_name, identifier, table
+from qddot.dynamics.exported_function import ExportedFunction, checked_name, identifier, robot_text, table
 from qddot.dynamics.request import Request, checked
 from qddot.errors import InputError, KernelTooLargeError
 from qddot.mechanism.model import Model
 
 SCRATCH_MAX_BYTES = 1 << 20  # of a function, on the stack of whoever calls it
 OBJECTS, SHARED, LINKED = (".o", ".obj"), (".so",), (".dylib", ".dll")
-OPTIONS = ("method", "dtype", "form", "frame", "prescribed", "by", "name")
+OPTIONS = ("method", "dtype", "form", "frame", "prescribed", "by", "free", "name")
 
 Wanted = str | tuple[str, Mapping[str, Any]]  # a function, or a function and its options
 
@@ -121,7 +121,8 @@ def _needs_linker(file: Path, why: str) -> str:
 
 
 def _compiled(model: Model, request: Request, name: str, target: Target) -> _Compiled:
-    exported = ExportedFunction(model, request.function, request.method, dict(request.static), name, request.dtype)
+    static, free = dict(request.static), request.free
+    exported = ExportedFunction(model, request.function, request.method, static, name, request.dtype, free)
     facts, program = pipeline.program_for(model, request, exported.shape)
     code = c_function.render(program, name, exported.input_shapes, exported.shape, request.dtype, target)
     if code.scratch_bytes > SCRATCH_MAX_BYTES:
@@ -162,7 +163,7 @@ def _facts(
     model: Model, file: Path, compiled: Sequence[_Compiled], made: ObjectFile, target: Target
 ) -> Iterator[tuple[str, str]]:
     used = [x for x in c_function.LIBRARY.values() if any(x in c.code.library for c in compiled)]
-    yield "robot", f"{model.name}: {model.n_links} moving links, nq = {model.nq}, nv = {model.nv}"
+    yield "robot", robot_text(model)
     yield "target", f"{made.triple}, processor {made.cpu}"
     if all(target.fuses(c.exported.dtype) for c in compiled):
         yield "arithmetic", "products and sums are fused, as in kernels"
@@ -178,7 +179,7 @@ def _facts(
 def _declared(compiled: _Compiled) -> str:
     """The declaration of a function under what is to be known about it."""
     exported, facts, code = compiled
-    start = c99.declaration(exported.name, exported.inputs, exported.output, exported.dtype)
+    start = c99.declaration(exported.name, exported.inputs, exported.outputs, exported.dtype)
     _, *rows = exported.facts("may overlap the inputs")
     rows.append(("operations", ", ".join(f"{n} {kind}" for kind, n in facts["ops"].items())))
     rows.append(("scratch", f"{code.scratch_bytes} bytes of the stack; saved registers and spilled values come on top"))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from qddot.compiler.codegen.printer import WIDTH, Array, Language
 from qddot.dynamics import catalogue
 from qddot.errors import InputError
+from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
 
 
@@ -29,6 +30,12 @@ class About(NamedTuple):
 
 _MOTION = "M(q) a + bias(q, v) = tau + passive(q, v)"
 _TWIST = "angular then linear, in the frame's own coordinates"
+_HYBRID = "accelerations, then joint forces, both complete"
+_CLOSED = "M(q) a + bias(q, v) = tau + passive(q, v) + A^T lambda, A(q) a + dA/dt v = 0"
+_MULTIPLIERS = (
+    "constraint forces lambda (0 for rows that are not kept), how nearly the kept rows depend on each other, and the sums "
+    "of squares of phi(q) and of A v, which are 0 on closed loops"
+)
 ABOUT: dict[str, About] = {
     "inverse_dynamics": About("tau", "joint forces, N m or N, in the order of v", _MOTION),
     "inverse_dynamics_with_forces": About("tau", "joint forces, N m or N, in the order of v", f"{_MOTION} + J^T f_ext"),
@@ -53,7 +60,38 @@ ABOUT: dict[str, About] = {
     "center_of_mass": About("center", "the centre of mass in the world, m", ""),
     "momentum": About("h", "angular momentum about the centre of mass, linear momentum, in the world's axes", "h = A v"),
     "centroidal_momentum_matrix": About("A", "the centroidal momentum matrix", "momentum = A v"),
+    "hybrid_dynamics": About("both", _HYBRID, _MOTION),
+    "hybrid_dynamics_with_forces": About("both", _HYBRID, f"{_MOTION} + J^T f_ext"),
     "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
+    "constraint_residual": About(
+        "phi", "what each row of the constraints is off by, m or rad", "phi(q) = 0 on closed loops"
+    ),
+    "constraint_jacobian": About("A", "the Jacobian of the constraints", "A(q) v = 0 on closed loops"),
+    "constraint_bias": About("c", "what the velocity adds to A a", "A(q) a + c(q, v) = 0"),
+    "loop_joint_forces": About("tau", "the joint forces of forces in the joints that close the loops", ""),
+    "constrained_forward_dynamics": About("a_lambda", f"accelerations, {_MULTIPLIERS}", _CLOSED),
+    "constrained_forward_dynamics_with_forces": About(
+        "a_lambda", f"accelerations, {_MULTIPLIERS}", _CLOSED.replace("= 0", "= -k_d A v - k_p phi(q)")
+    ),
+    "constrained_hybrid_dynamics": About("both", f"{_HYBRID}, {_MULTIPLIERS}", _CLOSED),
+    "constrained_hybrid_dynamics_with_forces": About("both", f"{_HYBRID}, {_MULTIPLIERS}", _CLOSED),
+}
+PARAMETERS = {  # what a free parameter is, by its kind
+    "inertia": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link's origin",
+    "mass": "kg; the inertia about the centre of mass stays",
+    "com": "the centre of mass in the link's frame, m",
+    "placement": "where the joint sits in its parent, 4 x 4 row by row",
+    "position": "the position of the joint in its parent, m",
+    "armature": "rotor inertia, kg m^2 or kg",
+    "damping": "N m s/rad or N s/m",
+    "friction": "N m or N",
+    "stiffness": "N m/rad or N/m",
+    "spring_reference": "where the spring is at rest",
+    "gravity": "m/s^2, in the world",
+    "payload": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the frame's origin, of what it carries besides",
+    "payload_mass": "kg, of what the frame carries besides",
+    "payload_com": "the centre of mass of what the frame carries, in the frame, m",
+    "payload_inertia": "Ixx, Ixy, Ixz, Iyy, Iyz, Izz of what the frame carries, about its centre of mass",
 }
 
 
@@ -67,6 +105,8 @@ class ExportedFunction:
     static: Mapping[str, Any]
     name: str
     dtype: str
+    free: tuple[str, ...] = ()
+    dependence_limit: float | None = None  # up to which the kept rows of constraints are taken to be independent
 
     @property
     def about(self) -> About:
@@ -79,34 +119,71 @@ class ExportedFunction:
         return self._known.output(self.model)
 
     @property
-    def output(self) -> Array:
+    def outputs(self) -> list[Array]:
         """The argument that takes the result."""
-        return self.about.output, prod(self.shape)
+        return [(self.about.output, prod(self.shape))]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """As Python knows them, the free parameters last."""
+        return (*self._known.inputs, *self.free)
 
     @property
     def inputs(self) -> list[Array]:
         """The other arguments."""
-        return [(x, prod(s)) for x, s in zip(self._known.inputs, self.input_shapes, strict=True)]
+        names = [*self._known.inputs, *map(parameter_argument, self.free)]
+        return [(x, prod(s)) for x, s in zip(names, self.input_shapes, strict=True)]
 
     @property
     def input_shapes(self) -> list[tuple[int, ...]]:
-        """Of one state."""
-        return catalogue.input_shapes(self.model, self._known)
+        """Of one state, and of the free parameters."""
+        return catalogue.input_shapes(self.model, self._known, self.free)
 
     @property
     def _known(self) -> catalogue.Function:
         return catalogue.lookup(self.function, self.method)[0]
 
+    @property
+    def title(self) -> str:
+        """The function, what it is for, and how it is computed."""
+        return " ".join([self.function, *(_chosen(self.model, x, y) for x, y in self.static.items()), f"by {self.method}"])
+
+    @property
+    def result(self) -> str:
+        """What its head says of the result."""
+        limit = self.dependence_limit
+        only = "" if limit is None else f"; use it only if its third number from the end is from 0 to {limit:.2g}"
+        return f"{self.about.meaning}{_rows(self.shape)}{only}"
+
     def facts(self, overlap: str) -> Iterator[tuple[str, str]]:
         """What its head says; `overlap` is what the result may overlap."""
-        model, output = self.model, self.output
-        of = (f"of {x!r}" for x in self.static.values())
-        precision = "double precision" if self.dtype == "float64" else "single precision"
-        yield "robot", f"{model.name}: {model.n_links} moving links, nq = {model.nq}, nv = {model.nv}"
-        yield "function", " ".join([self.function, *of, f"by {self.method}, {precision}"])
+        ((output, size),) = self.outputs
+        yield "robot", robot_text(self.model)
+        yield "function", f"{self.title}, {precision(self.dtype)}"
         yield "equation", self.about.equation
-        yield from _arguments(model, self.inputs)
-        yield f"{output[0]}[{output[1]}]", f"{self.about.meaning}{_rows(self.shape)}; {overlap}"
+        yield from argument_facts(self.model, self.inputs, self.free)
+        yield f"{output}[{size}]", f"{self.result}; {overlap}"
+
+
+def robot_text(model: Model) -> str:
+    """The robot and its size."""
+    return f"{model.name}: {model.n_links} moving links, nq = {model.nq}, nv = {model.nv}"
+
+
+def precision(dtype: str) -> str:
+    """The type of numbers in words."""
+    return "double precision" if dtype == "float64" else "single precision"
+
+
+def _chosen(model: Model, option: str, value: Any) -> str:
+    """What a function was exported for."""
+    if option == "prescribed":
+        own = [i for i, _ in model.outward() if model.mimic[i] is None]
+        names = {k: model.joint_names[i] for i in own for k in range(model.nv)[model.slots[i].v]}
+        return f"with prescribed accelerations of {', '.join(dict.fromkeys(names[k] for k in value))}"
+    if option == "rows":
+        return f"that keeps the rows {', '.join(map(str, value))} of the constraints"
+    return f"of {value!r}"
 
 
 def table(facts: Iterable[tuple[str, str]], language: Language) -> list[str]:
@@ -119,14 +196,15 @@ def table(facts: Iterable[tuple[str, str]], language: Language) -> list[str]:
     return lines
 
 
-def _arguments(model: Model, inputs: Sequence[Array]) -> Iterator[tuple[str, str]]:
+def argument_facts(model: Model, inputs: Sequence[Array], free: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """What the inputs are; free parameters are the last of them."""
     own = [i for i, _ in model.outward() if model.mimic[i] is None and model.joint[i].nq]
     compound = any(model.joint[i].velocity_text for i in own)
 
     def listed(which: int) -> str:
         return ", ".join(f"{model.joint_names[i]} ({_units(model, i)[which]})" for i in own)
 
-    for name, n in inputs:
+    for name, n in inputs[: len(inputs) - len(free)]:
         text = {
             "q": listed(0),
             "v": listed(1) if compound else "velocities, in the order of q",
@@ -134,8 +212,12 @@ def _arguments(model: Model, inputs: Sequence[Array]) -> Iterator[tuple[str, str
             "tau": "joint forces, N m or N, in the order of v",
             "df_ext_dp": "the slope of f_ext by the scalar p",
             "f_ext": "what acts on each link in its own frame, moment N m then force N: " + ", ".join(model.link_names[1:]),
+            "gains": "k_p and k_d of Baumgarte's stabilisation; 0, 0 for none",
+            "tau_loops": "forces in the joints that close the loops: " + ", ".join(loop.name for loop in model.loops),
         }.get(name, "")
         yield f"{name}[{n}]", text
+    for (name, n), parameter in zip(inputs[len(inputs) - len(free) :], parameters.parameters(model, free), strict=True):
+        yield f"{name}[{n}]", f"free parameter {parameter.name}: {PARAMETERS[parameter.kind]}"
 
 
 def _units(model: Model, i: int) -> tuple[str, str]:
@@ -162,6 +244,15 @@ def _mangled(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
     plain = plain if plain[:1].isalpha() else f"n{plain}"
     return f"{plain}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def parameter_argument(name: str) -> str:
+    """The argument of a free parameter: `link3_mass` of link3.mass."""
+    owner, _, kind = name.rpartition(".")
+    if not owner:
+        return "gravity_vector" if kind == "gravity" else kind  # `gravity` is a result
+    mangled = _mangled(owner)
+    return f"n{mangled}_{kind}" if mangled.startswith(("sin_", "cos_")) else f"{mangled}_{kind}"
 
 
 def checked_name(name: str, language: Language) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -166,6 +167,11 @@ class Assembly:
         q, off = self._tried
         return q[off <= self.tolerance][self._ranks == self._generic_rank]
 
+    @property
+    def closed(self) -> Array:
+        """A configuration with closed loops of the generic rank, away from the neutral one if one was found there."""
+        return np.array(self._generic[-1])
+
     @cached_property
     def _ranks(self) -> Array:
         return self.rank(self._jacobians)
@@ -195,21 +201,22 @@ class Assembly:
             array = self.engine.checks.q(q).reshape(-1, self.model.nq)[:8]
             self._seen = [*self._seen[-7:], array[np.isfinite(array).all(axis=-1)].astype(float)]
 
-    def close(self, q: ArrayLike, tolerance: float | None) -> tuple[Array, Array]:
-        """The configurations with closed loops that are found from q, and what they miss by."""
+    def close(self, q: ArrayLike, tolerance: float | None, hold: Sequence[int] = ()) -> tuple[Array, Array]:
+        """The configurations with closed loops that are found from q, and what they miss by; `hold` are DoF that stay."""
         given = self.engine.checks.q(q)
         sound = np.asarray(np.isfinite(given).all(axis=-1))
         start = np.where(sound[..., None], given, neutral(self.model))
         if tolerance is None:
             self.see(given)
             tolerance = self._tolerance_or_exact()
-            closed, off = self._settled(*self._closed(start, EXACT, tolerance), tolerance)
+            closed, off = self._settled(*self._closed(start, EXACT, tolerance, hold), tolerance, hold)
         else:
-            closed, off = self._closed(start, tolerance)
+            closed, off = self._closed(start, tolerance, hold=hold)
             self.see(closed)
         off = np.where(sound, off, np.nan)
         if off.ndim == 0 and (off > tolerance or not sound):
-            raise self._cannot_close(closed if sound else given, "its loops do not close from here; ", tolerance)
+            held = f" with {', '.join(map(self.dof_name, hold))} held, so hold fewer joints" if hold else ""
+            raise self._cannot_close(closed if sound else given, f"its loops do not close from here{held}; ", tolerance)
         return kept(off <= tolerance, closed), off
 
     def _tolerance_or_exact(self) -> float:
@@ -218,7 +225,9 @@ class Assembly:
             return self.tolerance
         return EXACT
 
-    def _closed(self, q: Array, tolerance: float, enough: float = 0.0, steps: int = 60) -> tuple[Array, Array]:
+    def _closed(
+        self, q: Array, tolerance: float, enough: float = 0.0, hold: Sequence[int] = (), steps: int = 60
+    ) -> tuple[Array, Array]:
         """Levenberg and Marquardt with the damping |φ|², which is quadratic also where rows depend on each other.
 
         It goes on to a hundredth of the tolerance, or until steps no longer halve |φ| where it is `enough` already.
@@ -232,7 +241,7 @@ class Assembly:
             off = np.max(np.abs(phi), axis=-1, initial=0.0)
             if not np.any((off > 0.01 * tolerance) & ~settled):
                 break
-            A = run("constraint_jacobian", q)
+            A = _without(hold, run("constraint_jacobian", q))
             size = np.sum(phi * phi, axis=-1)
             least = np.where(off <= self._most, _STIFF, 0.0)
             moved = integrate(self.model, q, -_damped(A, np.minimum(np.maximum(damping, least) * size, 1e6), phi))
@@ -244,7 +253,7 @@ class Assembly:
             damping = np.where(better, np.maximum(damping * 0.2, 1e-6), damping * 8.0)
         return q, np.max(np.abs(phi), axis=-1, initial=0.0)
 
-    def _settled(self, q: Array, off: Array, tolerance: float) -> tuple[Array, Array]:
+    def _settled(self, q: Array, off: Array, tolerance: float, hold: Sequence[int]) -> tuple[Array, Array]:
         """Where rounding keeps loops from closing: the kept rows closed exactly, as dynamics keep them, near least squares.
 
         A simulation would begin with a jump otherwise.
@@ -253,7 +262,7 @@ class Assembly:
             return q, off
         for _ in range(4):
             A, phi = self.consistent(*(self.engine.evaluate(f"constraint_{x}", q) for x in ("jacobian", "residual")))
-            moved = integrate(self.model, q, -_damped(A, np.zeros(phi.shape[:-1]), phi))
+            moved = integrate(self.model, q, -_damped(_without(hold, A), np.zeros(phi.shape[:-1]), phi))
             there = np.max(np.abs(self.engine.evaluate("constraint_residual", moved)), axis=-1, initial=0.0)
             better = (off <= tolerance) & (there <= tolerance)
             q, off = np.where(better[..., None], moved, q), np.where(better, there, off)
@@ -279,6 +288,14 @@ class Assembly:
         V, U_T = np.swapaxes(Vt, -1, -2) * some[..., None, :], np.swapaxes(U, -1, -2)
         A = (A @ V) @ np.swapaxes(V, -1, -2)
         return (A, *(on(A, on(V, reciprocal * on(U_T, weight * b))) for b in sides))
+
+    def dof_name(self, k: Any) -> str:
+        """The joint of a degree of freedom, and which of several it is."""
+        for i, _ in self.model.outward():
+            slot = self.model.slots[i].v
+            if self.model.mimic[i] is None and slot.start <= k < slot.stop:
+                return repr(self.model.joint_names[i]) + (f"[{k - slot.start}]" if slot.stop - slot.start > 1 else "")
+        return str(k)
 
     def _cannot_close(self, q: Array, why: str, tolerance: float | None = None) -> InputError:
         phi = np.abs(self.engine.evaluate("constraint_residual", q))
@@ -324,6 +341,14 @@ def _damped(A: Array, mu: Array, phi: Array) -> Array:
     weight = s / (s * s + mu[..., None] + 1e-30 * s[..., :1] ** 2)
     taken = np.where(s > 1e-12 * s[..., :1], weight, 0.0)
     return on(np.swapaxes(Vt, -1, -2), taken * on(np.swapaxes(U, -1, -2), phi))
+
+
+def _without(hold: Sequence[int], A: Array) -> Array:
+    """A where some DoF do not move: their columns are nothing."""
+    if hold:
+        A = np.array(A)
+        A[..., list(hold)] = 0.0
+    return A
 
 
 def kept(good: Any, x: Array) -> Array:

@@ -28,11 +28,11 @@ from qddot.compiler.targets.target import Target
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
-from qddot.dynamics.progress import Progress
 from qddot.dynamics.request import Request
 from qddot.dynamics.trace import kinds_of_links
 from qddot.errors import InputError, KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model
+from qddot.progress import Progress
 
 if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
     from qddot.compiler.ir.expr import Graph

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import conditioning
 from qddot.dynamics.catalogue import (
     ASKS_FOR_MASS,
@@ -33,6 +34,16 @@ if TYPE_CHECKING:  # the compiler is loaded when something is to be compiled
     from qddot.compiler.ir.program import Program
 
 
+class Part(NamedTuple):
+    """A function that a program computes: its formulation, whether sums of angles turn its links, and the arguments that
+    are no arrays."""
+
+    function: str
+    method: str
+    sums: bool
+    needs: Mapping[str, Any]
+
+
 def traced(
     model: Model,
     name: str,
@@ -54,7 +65,7 @@ def traced(
     from qddot.compiler.ir.expr import MAX_NODES, Graph
     from qddot.compiler.ir.program import straight_line
 
-    function, formulation, algorithm = lookup(name, method)
+    function, formulation, _ = lookup(name, method)
     chosen, own = parameters.parameters(model, free), len(function.inputs)
     fill = filling(model, function, formulation, chosen, regroup, dtype)
     shapes = input_shapes(model, function, free)
@@ -62,11 +73,43 @@ def traced(
     arrays = [x.reshape(s) for x, s in zip(graph.vectors([prod(s) for s in shapes]), shapes, strict=True)]
     if function.inputs[0] == "q":
         guard_quaternions(model, arrays[0])
-    filled = fill(arrays[own:])
-    if formulation not in ASKS_FOR_MASS:
-        filled = with_traced_inertias(filled, graph)
-    result = algorithm(with_sums_of_angles(filled, arrays[0]) if sums else filled, *arrays[:own], **needs)
+    result = _evaluated(graph, fill(arrays[own:]), Part(name, method, sums, needs), arrays[:own])
     return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes))
+
+
+def traced_together(
+    model: Model, parts: Sequence[Part], inputs: Mapping[str, Shape], *, free: Sequence[str], keep_frames: bool, dtype: str
+) -> Program:
+    """The program of several functions of a model, in one graph: what they have in common is computed once.
+
+    `inputs` are the shapes of all inputs by name, free parameters last. With `keep_frames` the frames of links are left
+    where they are in every function, so that transforms are common to dynamics and kinematics.
+    """
+    from qddot.compiler.ir.expr import Graph
+    from qddot.compiler.ir.program import straight_line
+
+    graph, chosen, outputs = Graph(), parameters.parameters(model, free), list[int]()
+    vectors = graph.vectors([prod(s) for s in inputs.values()])
+    arrays = {name: x.reshape(s) for (name, s), x in zip(inputs.items(), vectors, strict=True)}
+    for part in parts:
+        function, formulation, _ = lookup(part.function, part.method)
+        if keep_frames and function.simplify is simplified:
+            function = function._replace(simplify=regrouped)
+        own = [arrays[x].copy() for x in function.inputs]
+        if function.inputs[0] == "q":
+            guard_quaternions(model, own[0])
+        filled = filling(model, function, formulation, chosen, True, dtype)([arrays[p.name] for p in chosen])
+        outputs += graph.nodes_of(_evaluated(graph, filled, part, own))
+        graph.marks.append((len(graph), "rest", 0))
+    return straight_line(graph, outputs, sum(prod(s) for s in inputs.values()))
+
+
+def _evaluated(graph: Graph, model: Model, part: Part, arrays: Sequence[Any]) -> Any:
+    """The result of a formulation on traced arrays."""
+    _, formulation, algorithm = lookup(part.function, part.method)
+    if formulation not in ASKS_FOR_MASS:
+        model = with_traced_inertias(model, graph)
+    return algorithm(with_sums_of_angles(model, arrays[0]) if part.sums else model, *arrays, **part.needs)
 
 
 def rolled(model: Model, name: str, method: str, *, regroup: bool = True, dtype: str = "float64", **needs: Any) -> Rolled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from qddot.formats.registry import ReadOptions, register
 from qddot.formats.urdf_elements import READ, UrdfElements, fix_for
 from qddot.formats.xml import Element, or_none
 from qddot.joints import Fixed, Free, Joint, Planar, Prismatic, Revolute
-from qddot.mechanism.builder import WORLD, Builder
+from qddot.mechanism.builder import WORLD, Builder, free_name
 from qddot.mechanism.model import Model
 
 _KINDS = ("revolute", "continuous", "prismatic", "fixed", "planar", "floating")
@@ -94,7 +94,7 @@ class _Reader(UrdfElements):
         ground = root == WORLD and not floating_base
         renamed = {}
         if root == WORLD and floating_base:
-            renamed[WORLD] = _free_name("root", links)
+            renamed[WORLD] = free_name("root", links)
             problem = "the floating base is called 'world', which is the ground's own name"
             self.find("note", links[WORLD], "link 'world'", problem, f"it was renamed {renamed[WORLD]!r}")
         order = _depth_first(root, links, heads)
@@ -103,7 +103,7 @@ class _Reader(UrdfElements):
             heavy[name] = self.link(renamed.get(name, name), links[name], ground=ground and name == root)
         if root is not None and not ground:
             motion, where = Free() if floating_base else Fixed(), self.where(links[root])
-            self.builder.joint(_free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
+            self.builder.joint(free_name("root_joint", joints), WORLD, renamed.get(root, root), motion, where=where)
         driven = self.driven(robot, joints)
         for head in heads:
             self.joint(head._replace(parent=renamed.get(head.parent, head.parent)), joints, driven)
@@ -360,10 +360,3 @@ def _drives(block: Element, e: Element) -> bool:
     if block.tag == "transmission":  # PR2's have flexJoint, rollJoint, gap_joint and passive_joint
         return e.tag.lower().endswith("joint") and e.tag != "passive_joint"
     return block.tag == "ros2_control" and e.tag == "joint" and any(c.tag == "command_interface" for c in e.children)
-
-
-def _free_name(wanted: str, taken: Container[str]) -> str:
-    name, k = wanted, 2
-    while name in taken:
-        name, k = f"{wanted}_{k}", k + 1
-    return name

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar, cos, sin, sqrt
+from qddot.scalars import Scalar, cos, sin, split, sqrt
 from qddot.spatial import Force, Inertia, Motion, Product, Slide, Transform
 from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
@@ -31,7 +32,7 @@ from qddot.spatial.rotation import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fixed(Joint):
     """No degree of freedom: a weld."""
 
@@ -51,9 +52,9 @@ class Fixed(Joint):
         return rows_of.constant_rows([*rows_of.turn(T.R), *rows_of.shift(T)], EYE, EYE, Motions())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Revolute(Joint):
-    """Rotation about a unit axis."""
+    """Rotation about a unit axis: three numbers, or "x", "y", "z", "-x", "-y", "-z"."""
 
     axis: Vec = Z
     kind = "revolute"
@@ -64,6 +65,10 @@ class Revolute(Joint):
     can_turn_frame = ends_in_angle = True
     mujoco_name = "hinge"
 
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z) -> None: ...
+
     def transform(self, q: Sequence[Scalar]) -> Transform:
         return Transform(axis_angle(self.axis, q[0]))
 
@@ -73,8 +78,8 @@ class Revolute(Joint):
     def transferable_inertia(self, G: Inertia) -> Inertia:
         return Inertia(G.m, scale(dot(self.axis, G.h), self.axis), moment_across(self.axis, G.I))
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return (float(rng.uniform(-math.pi, math.pi)),)
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return tuple(split(rng.uniform(-math.pi, math.pi, (*size, 1))))
 
     def canonical(self) -> tuple[Rotation, Joint]:
         return z_to(self.axis), Revolute()
@@ -84,9 +89,9 @@ class Revolute(Joint):
         return rows_of.constant_rows(residual, plane_basis(self.axis), EYE, self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prismatic(Joint):
-    """Translation along a unit axis."""
+    """Translation along a unit axis: three numbers, or a letter as for `Revolute`."""
 
     axis: Vec = Z
     kind = "prismatic"
@@ -94,6 +99,10 @@ class Prismatic(Joint):
     axis_names = ("axis",)
     screw = (0.0, 1.0)
     mujoco_name = "slide"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z) -> None: ...
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
         return Slide(scale(q[0], self.axis))
@@ -112,7 +121,7 @@ class Prismatic(Joint):
         return rows_of.constant_rows(residual, EYE, plane_basis(self.axis), self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Helical(Joint):
     """A screw: rotation about a unit axis with `pitch` metres of travel a radian."""
 
@@ -123,6 +132,10 @@ class Helical(Joint):
     is_angle = (True,)
     axis_names = ("axis",)
     number_names = ("pitch",)
+
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z, pitch: float = 0.0) -> None: ...
 
     @property
     def screw(self) -> tuple[float, float]:
@@ -160,7 +173,7 @@ class Helical(Joint):
         return Helical(random_axis(rng), float(rng.uniform(-0.2, 0.2)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cylindrical(Joint):
     """Rotation about and translation along one unit axis: q = (angle, travel)."""
 
@@ -171,6 +184,10 @@ class Cylindrical(Joint):
     axis_names = ("axis",)
     coordinate_names = velocity_names = ("angle", "shift")
     coordinate_text, velocity_text = "angle rad, travel m", "rad/s, m/s"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z) -> None: ...
 
     def transform(self, q: Sequence[Scalar]) -> Transform:
         return Transform(axis_angle(self.axis, q[0]), scale(q[1], self.axis))
@@ -193,7 +210,7 @@ class Cylindrical(Joint):
 # ---- what `mechanism.simplify` makes of revolute joints: no file and no user can name them ------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OffsetRevolute(Joint):
     """A revolute joint about z whose child frame stands `travel` along the axis, and turned about it: by quarters, of
     which (c, s) are cosine and sine and which cost nothing, and by `offset`.
@@ -226,7 +243,7 @@ class OffsetRevolute(Joint):
         return Transform() if isinstance(z, float) and z == 0.0 else Slide((0.0, 0.0, z))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UnturnedRevolute(Joint):
     """A revolute joint about z whose child's frame does not turn with it; placements and inertias turn instead."""
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from qddot.errors import ModelError, message, shown
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar
+from qddot.scalars import Scalar, split
 from qddot.spatial import Inertia, Motion, Transform, zero_inertia, zero_motion
 from qddot.spatial.dual import Dual, slope_of
 from qddot.spatial.joint_blocks import Motions, Vector, apply
@@ -20,11 +21,32 @@ from qddot.spatial.rotation import (
     ZERO,
     Mat,
     Rotation,
+    Vec,
     random_axis,
 )
 
 X, Y, Z = EYE
 NO_MOMENT: Mat = (ZERO, ZERO, ZERO)
+
+
+_AXES: dict[str, Vec] = {"x": X, "y": Y, "z": Z, "-x": (-1.0, 0.0, 0.0), "-y": (0.0, -1.0, 0.0), "-z": (0.0, 0.0, -1.0)}
+
+
+def axis_named(name: str) -> Vec:
+    """The axis of a letter: "x", "y" or "z", with a minus in front for the other way."""
+    if name not in _AXES:
+        problem, fix = f"it is {shown(name)}", "give 'x', 'y', 'z', '-x', '-y', '-z', or three numbers"
+        raise ModelError(message("", "axis of a joint", problem, fix))
+    return _AXES[name]
+
+
+def _axis_text(axis: Any) -> str:
+    """The letter of a coordinate axis, in quotes, or the three numbers."""
+    if all(isinstance(x, float | int) for x in axis):
+        for name, numbers in _AXES.items():
+            if tuple(axis) == numbers:
+                return f'"{name}"'
+    return repr(axis)
 
 
 class Defect(NamedTuple):
@@ -84,6 +106,18 @@ class Joint:
     def screw(self) -> tuple[float, float] | None:
         """Turn about and travel along a fixed `axis` (z where it has no such attribute) a unit of q; None otherwise."""
         return None
+
+    def __post_init__(self) -> None:
+        for name in self.axis_names:
+            if isinstance(axis := getattr(self, name), str):
+                object.__setattr__(self, name, axis_named(axis))
+
+    def __repr__(self) -> str:
+        """As it is made in Python: Revolute("z"), Helical("-x", pitch=0.01)."""
+        names = [f.name for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        axes = [_axis_text(getattr(self, name)) for name in self.axis_names]
+        others = [f"{name}={getattr(self, name)!r}" for name in names if name not in self.axis_names]
+        return f"{type(self).__name__}({', '.join([*axes, *others])})"
 
     # ---- kinematics
 
@@ -152,9 +186,9 @@ class Joint:
         """The coordinates with T = 1."""
         return (0.0,) * self.nq
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        """Random valid coordinates."""
-        return tuple(rng.uniform(-1.0, 1.0, self.nq).tolist())
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        """Random valid coordinates: a number each, or an array of this size each."""
+        return tuple(split(rng.uniform(-1.0, 1.0, (*size, self.nq))))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         """The nearest valid coordinates: unit quaternions, and everything else as it is."""

@@ -23,7 +23,7 @@ from qddot.spatial.tape import Tape, record
 _NEWTON_STEPS = 12  # for the coordinates in a loop: quadratic from anywhere near
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Own(VaryingAxes):
     """A user's own joint: `function(q)` gives the child's `Transform`, or its rotation (3×3) and position (3).
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import NO_MOMENT, Defect, Joint, VaryingAxes, X, Y
 from qddot.joints.loop_rows import LoopRows
-from qddot.scalars import Scalar
+from qddot.scalars import Scalar, split
 from qddot.spatial import Force, Inertia, Motion, Transform
 from qddot.spatial.joint_blocks import Forces, Motions, Vector
 from qddot.spatial.rotation import (
@@ -75,7 +76,7 @@ class _RotationSequence(VaryingAxes):
         return Motion(b, ZERO)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Universal(_RotationSequence):
     """A Hooke joint: about `first`, fixed in the parent, then about `second`, fixed in the child."""
 
@@ -86,6 +87,10 @@ class Universal(_RotationSequence):
     is_angle = (True, True)
     axis_names = ("first", "second")
     coordinate_text, velocity_text = "two angles, rad", "rates, rad/s"
+
+    if TYPE_CHECKING:
+
+        def __init__(self, first: Vec | str = X, second: Vec | str = Y) -> None: ...
 
     @property
     def axes(self) -> tuple[Vec, ...]:
@@ -117,7 +122,7 @@ class Universal(_RotationSequence):
         return Universal(first, unit(second))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SphericalEuler(_RotationSequence):
     """A ball joint in three angles about moving axes, such as "xyz" or "zyx". Singular where the outer axes align."""
 
@@ -148,7 +153,7 @@ class SphericalEuler(_RotationSequence):
         return SphericalEuler(_SEQUENCES[int(rng.integers(len(_SEQUENCES)))])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SphericalExponential(VaryingAxes):
     """A ball joint in the rotation vector r: T = exp([r]). Singular at |r| = 2π."""
 
@@ -186,7 +191,7 @@ class SphericalExponential(VaryingAxes):
         return Spherical().loop_rows(T)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spherical(Joint):
     """A ball joint by a unit quaternion (x, y, z, w); its velocity is the angular velocity in the child's frame."""
 
@@ -233,8 +238,8 @@ class Spherical(Joint):
     def neutral(self) -> tuple[float, ...]:
         return (0.0, 0.0, 0.0, 1.0)
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return quaternion_unit(as_quaternion(rng.standard_normal(4).tolist()))
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return quaternion_unit(as_quaternion(split(rng.standard_normal((*size, 4)))))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         return Vector(quaternion_unit(as_quaternion(q)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from qddot.joints import loop_rows as rows_of
 from qddot.joints.base import Joint, Z
 from qddot.joints.loop_rows import LoopRows
 from qddot.joints.rotational import Spherical
-from qddot.scalars import Scalar, arctan2, cos, sin
+from qddot.scalars import Scalar, arctan2, cos, sin, split
 from qddot.spatial import Inertia, Motion, Slide, Transform, ad, ad_T, constant_transform, exp, force, log, motion
 from qddot.spatial.inertia import moment_across
 from qddot.spatial.joint_blocks import Motions, Vector
@@ -35,7 +36,7 @@ from qddot.spatial.rotation import (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Translational(Joint):
     """Three translations."""
 
@@ -59,7 +60,7 @@ class Translational(Joint):
         return rows_of.constant_rows(rows_of.turn(T.R), EYE, (), self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Planar(Joint):
     """Motion in the plane normal to an axis: q = (x, y, angle), v = (v_x, v_y, ω) in the child's axes."""
 
@@ -75,6 +76,10 @@ class Planar(Joint):
     velocity_names = ("vx", "vy", "w")
     coordinate_text, velocity_text = "x, y m, angle rad", "x, y along the child's axes m/s, rad/s"
     ends_in_angle = True
+
+    if TYPE_CHECKING:
+
+        def __init__(self, axis: Vec | str = Z) -> None: ...
 
     @property
     def basis(self) -> tuple[Vec, Vec]:
@@ -133,7 +138,7 @@ class Planar(Joint):
         return rows_of.constant_rows(residual, self.basis, [self.axis], self.S(self.neutral()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Free(Joint):
     """Six degrees of freedom: q = (x, y, z, qx, qy, qz, qw); the velocity is the body twist, angular first."""
 
@@ -185,8 +190,8 @@ class Free(Joint):
     def neutral(self) -> tuple[float, ...]:
         return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
-    def random(self, rng: np.random.Generator) -> tuple[float, ...]:
-        return (*rng.uniform(-1.0, 1.0, 3).tolist(), *Spherical().random(rng))
+    def random(self, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Scalar, ...]:
+        return (*split(rng.uniform(-1.0, 1.0, (*size, 3))), *Spherical().random(rng, size))
 
     def normalize(self, q: Sequence[Scalar]) -> Vector:
         return Vector((*q[:3], *quaternion_unit(as_quaternion(q[3:7]))))

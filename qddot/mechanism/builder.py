@@ -8,7 +8,7 @@ what is merely doubtful is collected as findings.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -27,6 +27,7 @@ from qddot.mechanism.declared_tree import (
     parents_first,
 )
 from qddot.mechanism.model import Constraint, Frame, Loop, Model
+from qddot.mechanism.placements import Placement, placed
 from qddot.mechanism.validation import (
     check_inertia,
     check_link_names,
@@ -35,11 +36,10 @@ from qddot.mechanism.validation import (
     inertia_matrix,
     numbers,
     pose,
-    rigid,
     tolerance,
     unit_axes,
 )
-from qddot.spatial import Transform, inertia_from, transform_inertia, zero_inertia
+from qddot.spatial import Inertia, Transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY
 
@@ -48,7 +48,7 @@ __all__ = ["WORLD", "Builder"]
 MAX_NAME_CHARS = 4000  # readers take at most 1,000 and make names of two or three others
 
 
-@dataclass
+@dataclass(repr=False)
 class Builder:
     """Collects links, joints, frames and loops, and makes the Model of them.
 
@@ -72,6 +72,11 @@ class Builder:
     _loops: list[tuple[str, Joint, str, Transform, str, Transform, str]] = field(default_factory=list)
     _couplings: dict[str, Declared] = field(default_factory=dict)
     _loop_names: set[str] = field(default_factory=set)
+    _ground: Inertia = field(default_factory=zero_inertia)  # of bodies on the world that are no links any more
+
+    def __repr__(self) -> str:
+        parts = f"{len(self._links)} links, {len(self._joints)} joints, {len(self._loops)} loops"
+        return f"<Builder {self.name!r}: {parts}>"
 
     # ---- parts
 
@@ -105,10 +110,14 @@ class Builder:
         parent: str,
         child: str,
         joint: Joint,
-        placement: Transform | None = None,
+        placement: Placement | None = None,
         **options: Unpack[JointOptions],
     ) -> Builder:
         """A joint that lets `child` move in `parent` ("world" for the ground); `placement` is its frame in the parent.
+
+        A placement, here and below, is a `Transform` such as `qddot.pose` gives; x y z; x y z and roll pitch yaw; x y z and
+        a quaternion x y z w; a 4×4 matrix; or a mapping of `xyz` with `rpy` or `quaternion`, or a DH row of `alpha`, `a`,
+        `theta`, `d` (modified, or `convention="standard"`).
 
         The options are those of `JointOptions`: armature, damping, friction, stiffness, spring_reference, lower, upper,
         velocity_limit, effort_limit, actuated, mimic, where. Numbers given for a joint of several degrees of freedom may
@@ -121,11 +130,11 @@ class Builder:
         self._joints[name] = declared_joint(name, (parent, child), joint, placement, options, self.find)
         return self
 
-    def frame(self, name: str, link: str, placement: Transform | None = None, where: str = "") -> Builder:
+    def frame(self, name: str, link: str, placement: Placement | None = None, where: str = "") -> Builder:
         """A named frame fixed to a link."""
-        _check_name(name, f"frame {name!r}", where)
+        check_name(name, f"frame {name!r}", where)
         check_link_names((link,), f"frame {name!r}", where)
-        self._frames.append((name, link, rigid(placement, f"frame {name!r}", where, self.find), where))
+        self._frames.append((name, link, placed(placement, f"frame {name!r}", where, self.find), where))
         return self
 
     def loop(
@@ -134,18 +143,18 @@ class Builder:
         link_a: str,
         link_b: str,
         joint: Joint,
-        placement_a: Transform | None = None,
-        placement_b: Transform | None = None,
+        placement_a: Placement | None = None,
+        placement_b: Placement | None = None,
         where: str = "",
     ) -> Builder:
         """A joint that closes a loop: the frame on link b moves in the frame on link a as the joint allows."""
         element = f"loop {name!r}"
-        _check_name(name, element, where)
+        check_name(name, element, where)
         if name in self._loop_names:
             raise ModelError(message(where, element, "there are two loops of this name", "rename one"))
         self._loop_names.add(name)
         check_link_names((link_a, link_b), element, where)
-        a, b = (rigid(T, element, where, self.find) for T in (placement_a, placement_b))
+        a, b = (placed(T, element, where, self.find) for T in (placement_a, placement_b))
         self._loops.append((name, unit_axes(joint, element, where, self.find), link_a, a, link_b, b, where))
         return self
 
@@ -193,13 +202,13 @@ class Builder:
     def model(self) -> Model:
         """Checks the whole and freezes it."""
         if self.name:
-            _check_name(self.name, "robot", "")
+            check_name(self.name, "robot", "")
         above = joints_above(self._links, self._joints)
         order = parents_first(self._links, above)
         carrier = carriers(above, order)
         moving = [name for name in order if above[name].joint.nv > 0]
         index = {WORLD: 0} | {name: i for i, name in enumerate(moving, 1)}
-        inertia = [zero_inertia()] * len(index)
+        inertia = [self._ground, *(zero_inertia() for _ in moving)]
         for name in order:
             holder, T = carrier[name]
             inertia[index[holder]] = inertia[index[holder]] + transform_inertia(T, self._links[name].inertia)
@@ -291,7 +300,7 @@ class Builder:
     # ---- checks of single parts
 
     def _new_name(self, table: dict[str, Any], name: str, element: str, where: str) -> None:
-        _check_name(name, element, where)
+        check_name(name, element, where)
         if name == WORLD and table is self._links:
             raise ModelError(message(where, element, "'world' is the ground's own name", "rename the link"))
         if name in table:
@@ -300,7 +309,8 @@ class Builder:
             raise ModelError(message(where, element, f"the name is used twice{also}", "rename one"))
 
 
-def _check_name(name: Any, element: str, where: str) -> None:
+def check_name(name: Any, element: str, where: str) -> None:
+    """What names a part is a text of some characters, and not of too many."""
     if not isinstance(name, str) or not name:
         raise ModelError(message(where, element[:MAX_NAME_CHARS], "it has no name", "give it a name"))
     if len(name) > MAX_NAME_CHARS:
@@ -312,3 +322,11 @@ def _check_name(name: Any, element: str, where: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise ModelError(message(where, element, "its name has half a surrogate pair", "give it a name of text")) from None
+
+
+def free_name(wanted: str, taken: Container[str]) -> str:
+    """The name, or one with a number where it is taken."""
+    name, k = wanted, 2
+    while name in taken:
+        name, k = f"{wanted}_{k}", k + 1
+    return name

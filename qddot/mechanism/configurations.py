@@ -1,4 +1,4 @@
-"""Configurations of a model: neutral and random ones, steps along velocities, and the differences between two."""
+"""Configurations of a model: neutral and random ones, limits, steps along velocities, and the differences between two."""
 
 from __future__ import annotations
 
@@ -11,26 +11,77 @@ from numpy.typing import NDArray
 
 from qddot.errors import InputError, unknown
 from qddot.mechanism.model import Model
-from qddot.scalars import stack
+from qddot.scalars import split, stack
 
 Array = NDArray[Any]
 
 
 def neutral(model: Model) -> Array:
-    """All coordinates zero, quaternions at rest."""
+    """All coordinates zero, quaternions at rest, whatever the limits."""
     return _gather(model, lambda i: model.joint[i].neutral())
 
 
-def random_state(model: Model, rng: np.random.Generator) -> tuple[Array, Array]:
-    """A configuration, within the limits where a joint has them, and a velocity."""
+def random_state(model: Model, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Array, Array]:
+    """Configurations and velocities within the limits, (*size, nq) and (*size, nv)."""
 
-    def coordinates(i: int) -> Sequence[float]:
+    def coordinates(i: int) -> Sequence[Any]:
         limits, joint = model.limits[i], model.joint[i]
         if joint.nq == 1 and math.isfinite(limits.lower[0]) and math.isfinite(limits.upper[0]):
-            return (float(rng.uniform(limits.lower[0], limits.upper[0])),)
-        return joint.random(rng)
+            return split(rng.uniform(limits.lower[0], limits.upper[0], (*size, 1)))
+        return joint.random(rng, size)
 
-    return _gather(model, coordinates), rng.standard_normal(model.nv)
+    q, fastest = _gather(model, coordinates), dof_limit(model, "velocity")
+    if not model.nq:
+        q = np.zeros((*size, 0))  # without joints nothing has the batch axes
+    return _folded(model, q), np.clip(rng.standard_normal((*size, model.nv)), -fastest, fastest)
+
+
+def _folded(model: Model, q: Array) -> Array:
+    """Coordinates that were drawn outside their limits, brought inside: what is inside stays as it is drawn."""
+    lower, upper = bounds(model)
+    outside = (q < lower) | (q > upper)
+    if not outside.any():
+        return q
+    width = np.where(upper > lower, upper - lower, 1.0)
+    with np.errstate(invalid="ignore"):
+        mirrored = np.where(q < lower, 2.0 * lower - q, 2.0 * upper - q)
+        wrapped = np.where(np.isfinite(width), lower + np.mod(q - lower, width), mirrored)
+    return np.where(outside, np.clip(wrapped, lower, upper), q)
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------------
+
+
+def bounds(model: Model) -> tuple[Array, Array]:
+    """The lower and upper limits in the order of q, infinite where there is none.
+
+    Coordinates that are not those of one degree of freedom each, quaternions and what stands with them, have no limits.
+    """
+
+    def of(which: str) -> Array:
+        none = math.inf if which == "upper" else -math.inf
+        own = [i for i, _ in model.outward() if model.mimic[i] is None]
+        rows = [
+            getattr(model.limits[i], which) if model.joint[i].nq == model.joint[i].nv else (none,) * model.joint[i].nq
+            for i in own
+        ]
+        return np.array([x for row in rows for x in row], dtype=float)
+
+    return of("lower"), of("upper")
+
+
+def dof_limit(model: Model, which: str) -> Array:
+    """The limits of "velocity" or "effort" (joint forces), in the order of v, infinite where there is none."""
+    own = (i for i, _ in model.outward() if model.mimic[i] is None)
+    return np.array([x for i in own for x in getattr(model.limits[i], which)], dtype=float)
+
+
+def clip(model: Model, q: Array) -> Array:
+    """The nearest configuration within the limits; NaN stays NaN."""
+    return np.clip(q, *bounds(model))
+
+
+# ---- along velocities --------------------------------------------------------------------------------------------------
 
 
 def integrate(model: Model, q: Array, step: Array) -> Array:

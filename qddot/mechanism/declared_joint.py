@@ -11,7 +11,8 @@ import numpy as np
 from qddot.errors import ModelError, message, shown, unexpected
 from qddot.joints import Fixed, Joint
 from qddot.mechanism.model import Limits
-from qddot.mechanism.validation import Find, check_link_names, check_springs, numbers, rigid, unit_axes
+from qddot.mechanism.placements import Placement, placed
+from qddot.mechanism.validation import Find, check_link_names, check_springs, numbers, unit_axes
 from qddot.spatial import Transform
 from qddot.spatial.joint_blocks import Vector
 
@@ -92,7 +93,7 @@ class _Numbers:
 
 
 def declared_joint(
-    name: str, ends: tuple[str, str], joint: Joint, placement: Transform | None, options: JointOptions, find: Find
+    name: str, ends: tuple[str, str], joint: Joint, placement: Placement | None, options: JointOptions, find: Find
 ) -> DeclaredJoint:
     """The joint between the links `ends`, parent first; `find` takes findings."""
     element, where = f"joint {name!r}", options.get("where", "")
@@ -109,7 +110,7 @@ def declared_joint(
         joint=joint,
         parent=ends[0],
         child=ends[1],
-        placement=rigid(placement, element, where, find),
+        placement=placed(placement, element, where, find),
         where=where,
         armature=given.each(options.get("armature", 0.0), "armature"),
         damping=given.each(options.get("damping", 0.0), "damping"),

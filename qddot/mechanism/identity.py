@@ -20,6 +20,14 @@ def digest(model: Model) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def same(a: Model, b: Model) -> bool:
+    """Whether two models are the same mechanism: equal numbers, and frames by name, in whatever order."""
+    first, second = describe(a), describe(b)
+    for content in (first, second):
+        content["frames"].sort(key=lambda frame: frame["name"])
+    return first == second
+
+
 def describe(model: Model) -> dict[str, Any]:
     """The model as plain lists, numbers and names: what its file holds and what its hash is taken of."""
     links = [

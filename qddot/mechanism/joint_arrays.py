@@ -136,9 +136,9 @@ class JointColumns:
             self._columns[k] = tuple(_plus(x, y) for x, y in zip(self._columns[k], own.components, strict=True))
         mark(tuple(columns), self.symbol, i)
 
-    def stack(self) -> NDArray[Any]:
+    def stack(self, rows: Sequence[int] = range(6)) -> NDArray[Any]:
         n = len(self._columns)
-        return stack([self._columns[c][r] for r in range(6) for c in range(n)], (6, n))
+        return stack([self._columns[c][r] for r in rows for c in range(n)], (len(rows), n))
 
 
 class PerLink(list[Any]):

@@ -30,15 +30,7 @@ from qddot.mechanism.joint_arrays import (
 )
 from qddot.mechanism.named_configurations import NO_GROUPS, Groups
 from qddot.scalars import mark, total
-from qddot.spatial import (
-    Force,
-    Inertia,
-    Motion,
-    Product,
-    Transform,
-    force,
-    zero_force,
-)
+from qddot.spatial import Force, Inertia, Motion, Product, Transform, force, zero_force
 from qddot.spatial.joint_blocks import Motions, Vector
 from qddot.spatial.rotation import ZERO, Vec
 from qddot.spatial.tape import Tape, record
@@ -119,7 +111,7 @@ class Constraint:
         return {which: tape.digest for which, tape in tapes.items() if isinstance(tape, Tape)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """All there is to know of a mechanism. Tables run over the links, the world first."""
 
@@ -154,6 +146,9 @@ class Model:
     def __post_init__(self) -> None:
         if self.constraints:
             object.__setattr__(self, "constraints", tuple(c.recorded(self.nq, self.nv) for c in self.constraints))
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name!r}: {self.n_links} links, nq={self.nq}, nv={self.nv}>"
 
     # ---- shape
 
@@ -274,6 +269,10 @@ class Model:
         """A place for each of the named quantities, a link each, the world's included."""
         return tuple(PerLink(len(self.parent), symbol) for symbol in symbols)
 
+    def named(self, symbol: str, i: int, value: Any) -> Any:
+        """The value as it is; a model that reports what an algorithm computes keeps it as this symbol of link i."""
+        return value
+
     def total(self, count: int = 1) -> Total:
         """So many numbers, each a sum over all links."""
         return Total(count)
@@ -357,12 +356,12 @@ class Model:
 
     def _own_dof(self, joint: str) -> range:
         i = self.joint_index(joint)
-        mimic, slot = self.mimic[i], self.slots[i]
-        if mimic is not None:
+        if (mimic := self.mimic[i]) is not None:
             master = self.joint_names[mimic.link]
-            fix = f"it follows {master!r}; choose {master!r}"
-            raise InputError(f"joint {joint!r} has no degree of freedom of its own: {fix}")
-        return range(slot.v.start, slot.v.stop)
+            raise InputError(
+                f"joint {joint!r} has no degree of freedom of its own: it follows {master!r}; choose {master!r}"
+            )
+        return range(self.slots[i].v.start, self.slots[i].v.stop)
 
     # ---- variants
 
@@ -383,7 +382,14 @@ class Model:
         return identity.digest(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and self.digest == other.digest
+        if self is other or not isinstance(other, Model):
+            return self is other
+        return self.digest == other.digest or (hash(self) == hash(other) and identity.same(self, other))
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # of numbers: zeros are equal whatever their sign
+        places = tuple((T.p, T.R.rows) for T in self.placement)
+        return hash((self.name, self.link_names, self.joint_names, self.gravity, self.inertia, self.damping, places))

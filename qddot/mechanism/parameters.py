@@ -13,6 +13,11 @@ concluded from what it is at present: a placement that is free has no zeros.
 | `armature`, `damping`, `friction`, `stiffness` | joints | nv | one a degree of freedom                                   |
 | `spring_reference` | joints | nq            | the coordinates at which the spring is at rest                             |
 | `gravity`          | world  | 3             |                                                                            |
+| `payload`          | frames | 10            | what the frame carries besides, as `inertia`, in its axes; zero at first   |
+| `payload_mass`, `payload_com`, `payload_inertia` | frames | none, 3, 6 | the same in parts                               |
+
+Frames are links, bodies fixed to them and named frames: "tool0.payload". Payloads of several frames add. The inertia of a
+`payload_inertia` is about its centre of mass: Ixx, Ixy, Ixz, Iyy, Iyz, Izz, as `Builder.link` takes it.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from qddot.errors import Finding, InputError, ModelError, UnknownNameError, mess
 from qddot.mechanism.model import Model
 from qddot.mechanism.validation import Find, check_inertia, check_mass, check_springs, numbers, rigid
 from qddot.scalars import Scalar, less, mark, where
-from qddot.spatial import Inertia, Transform
+from qddot.spatial import Inertia, Transform, transform_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import Mat, Rotation, Vec, cross, dot, mat_add, mat_sub, scale, sub
 
@@ -46,8 +51,16 @@ _LINK = {
 }
 _JOINT = {x: (x,) for x in ("armature", "damping", "friction", "stiffness", "spring_reference")}
 _WORLD = {"gravity": ("gravity",)}
-_SETS = _LINK | _JOINT | _WORLD
+_FRAME = {
+    "payload": ("mass", "com", "rotary"),
+    "payload_mass": ("mass",),
+    "payload_com": ("com",),
+    "payload_inertia": ("rotary",),
+}
+_SETS = _LINK | _JOINT | _WORLD | _FRAME
+KINDS = tuple(_SETS)
 _LINK_SHAPES: dict[str, Shape] = {"inertia": (10,), "mass": (), "com": (3,), "placement": (4, 4), "position": (3,)}
+_FRAME_SHAPES: dict[str, Shape] = {"payload": (10,), "payload_mass": (), "payload_com": (3,), "payload_inertia": (6,)}
 
 ROTATION_TOLERANCE = 2e-6  # as for quaternions: looser than rounding of float32, tighter than any real mistake
 
@@ -62,8 +75,24 @@ class Parameter(NamedTuple):
 
     @property
     def of_links(self) -> bool:
-        """Whether it is a link's inertia or placement."""
-        return self.kind in _LINK
+        """Whether it is a link's inertia or placement, or part of one."""
+        return self.kind in _LINK or self.is_payload
+
+    @property
+    def is_payload(self) -> bool:
+        """Whether it is something that a frame carries besides."""
+        return self.kind in _FRAME
+
+    @property
+    def owner(self) -> str:
+        """The frame, link or joint that its name begins with; empty where it is of all."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it sets of each of its links."""
+        of = f" of the payload at {self.owner!r}" if self.is_payload else ""
+        return tuple(part + of for part in _SETS[self.kind])
 
 
 # ---- names and shapes ------------------------------------------------------------------------------------------------
@@ -74,7 +103,7 @@ def parameters(model: Model, names: Iterable[str]) -> tuple[Parameter, ...]:
     found = tuple(_parameter(model, name) for name in names)
     owner: dict[tuple[str, int], str] = {}
     for p in found:
-        for key in ((part, i) for i in p.links for part in _SETS[p.kind]):
+        for key in ((part, i) for i in p.links for part in p.parts):
             if key in owner:
                 what = f"of link {model.link_names[key[1]]!r} " if key[1] else ""
                 raise InputError(
@@ -93,6 +122,8 @@ def _parameter(model: Model, name: str) -> Parameter:
     if name in _JOINT:  # mimic joints have no place of their own in v; by its name each can be set all the same
         return Parameter(name, name, tuple(i for i in links if model.mimic[i] is None), (_width(model, name),))
     owner, _, kind = str(name).rpartition(".")
+    if kind in _FRAME and owner in model.frame_names:
+        return Parameter(name, kind, (_carrier(model, name, owner),), _FRAME_SHAPES[kind])
     i = _owner(model, str(name), owner, kind)
     count = _width(model, kind, i) if kind in _JOINT else 1
     return Parameter(name, kind, (i,), _LINK_SHAPES.get(kind, () if count == 1 else (count,)))
@@ -103,6 +134,13 @@ def _width(model: Model, kind: str, i: int | None = None) -> int:
     if kind == "spring_reference":
         return model.nq if i is None else model.joint[i].nq
     return model.nv if i is None else model.joint[i].nv
+
+
+def _carrier(model: Model, name: str, frame: str) -> int:
+    i = model.frame(frame).link
+    if i == 0:
+        raise UnknownNameError(f"robot {model.name!r} has no parameter {name!r}: {frame!r} is fixed to the world")
+    return i
 
 
 def _owner(model: Model, name: str, owner: str, kind: str) -> int:
@@ -123,7 +161,8 @@ def _owner(model: Model, name: str, owner: str, kind: str) -> int:
             raise UnknownNameError(f"{where_it_is}{owner!r} is fixed to the world and does not move")
         link = model.link_names[i]
         raise UnknownNameError(f"{where_it_is}{owner!r} is fixed to link {link!r} and part of it; take '{link}.{kind}'")
-    own = [f"{x}.{kind}" for x in known[1:]] if kind in _LINK | _JOINT else []
+    known = model.frame_names if kind in _FRAME else known
+    own = [f"{x}.{kind}" for x in known[1:]] if kind in _LINK | _JOINT | _FRAME else []
     every = own or [*_SETS, *(f"{x}.{k}" for x in model.link_names[1:] for k in _LINK)]
     raise unknown("parameter", name, every, f"robot {model.name!r}")
 
@@ -134,6 +173,8 @@ def _owner(model: Model, name: str, owner: str, kind: str) -> int:
 def current(model: Model, name: str) -> NDArray[Any]:
     """What a parameter is in the model."""
     (p,) = parameters(model, (name,))
+    if p.is_payload:
+        return np.zeros(p.shape)  # what is there already is the link's
     return np.array([x for i in p.links for x in _numbers(model, p.kind, i)], dtype=float).reshape(p.shape)
 
 
@@ -174,8 +215,12 @@ def substitute(model: Model, chosen: Sequence[Parameter], values: Sequence[Any])
     if not chosen:
         return model
     new: dict[str, dict[int, tuple[Scalar, ...]]] = {}
+    loads: dict[str, dict[str, tuple[Scalar, ...]]] = {}
     for p, value in zip(chosen, values, strict=True):
         flat, first = np.asarray(value).reshape(-1).tolist(), 0
+        if p.is_payload:
+            loads.setdefault(p.owner, {})[p.kind] = tuple(flat)
+            continue
         for i in p.links:
             size = _width(model, p.kind, i) if p.kind in _JOINT else prod(_LINK_SHAPES.get(p.kind, (3,)))
             new.setdefault(p.kind, {})[i] = tuple(flat[first : first + size])
@@ -192,6 +237,9 @@ def substitute(model: Model, chosen: Sequence[Parameter], values: Sequence[Any])
     for i, _ in model.outward():
         own = {kind: x[i] for kind, x in new.items() if kind in _LINK and i in x}
         inertia[i] = _inertia(model.inertia[i], own)
+        for frame in (model.frame(name) for name in loads):
+            if frame.link == i:
+                inertia[i] = inertia[i] + transform_inertia(frame.placement, _load(loads[frame.name]))
         mark(tuple(inertia[i]), "inertia", i)
         placement[i] = _placement(model.placement[i], own)
         mark((placement[i].R.rows, placement[i].p), "placement", i)
@@ -206,6 +254,17 @@ def _inertia(G: Inertia, own: Mapping[str, tuple[Scalar, ...]]) -> Inertia:
     c = _center(G)
     I_c = mat_sub(G.I, _offset(G.m, c))
     ((m,), (x, y, z)) = own.get("mass", (G.m,)), own.get("com", c)
+    return Inertia(m, scale(m, (x, y, z)), mat_add(I_c, _offset(m, (x, y, z))))
+
+
+def _load(own: Mapping[str, tuple[Scalar, ...]]) -> Inertia:
+    """What a frame carries besides; a part that is not given is zero."""
+    if "payload" in own:
+        return inertia_of(own["payload"])
+    nothing = (0.0, 0.0, 0.0)
+    ((m,), (x, y, z)) = own.get("payload_mass", (0.0,)), own.get("payload_com", nothing)
+    xx, xy, xz, yy, yz, zz = own.get("payload_inertia", (*nothing, *nothing))
+    I_c = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
     return Inertia(m, scale(m, (x, y, z)), mat_add(I_c, _offset(m, (x, y, z))))
 
 
@@ -255,8 +314,8 @@ def with_values(model: Model, values: Mapping[str, Any], allow_unphysical: bool 
         link, joint = f"link {model.link_names[i]!r}", f"joint {model.joint_names[i]!r}"
         if kinds[i] & {"placement", "position"}:
             placement[i] = rigid(made.placement[i], link, "")
-        if kinds[i] & {"inertia", "mass", "com"}:
-            kept = "inertia" not in kinds[i] or made.inertia[i] == model.inertia[i]
+        if kinds[i] & ({"inertia", "mass", "com"} | _FRAME.keys()):
+            kept = not kinds[i] & ({"inertia"} | _FRAME.keys()) or made.inertia[i] == model.inertia[i]
             check_body(made.inertia[i], link, "", find, allow_unphysical=allow_unphysical, mass_only=kept)
         for kind in sorted(kinds[i] & _JOINT.keys() - {"spring_reference"}):
             given = list(getattr(made, kind)[i])

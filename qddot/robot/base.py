@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine
-from qddot.errors import Finding
+from qddot.errors import Finding, one_name
 from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 
@@ -75,3 +76,8 @@ class RobotBase:
     def v_index(self) -> Mapping[str, int | slice]:
         """Where a joint's degrees of freedom stand in v, a and tau, by its name."""
         return JointIndex(self.model, "v")
+
+    def _rows_for(self, function: str) -> Sequence[int] | None:
+        """The independent rows of the constraints, for functions that are compiled for them."""
+        needs_rows = self.model.is_constrained and one_name(function, "function").startswith("constrained_")
+        return solver_of(self.engine).rows if needs_rows else None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from qddot.algorithms import articulated_body, composite_body, derivatives, kinematics, newton_euler
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.dynamics.catalogue import FUNCTIONS
-from qddot.robot import Robot
+from qddot.robot.robot import Robot
 from qddot.spatial import Inertia
 from qddot.spatial.rotation import skew
 
@@ -57,6 +57,11 @@ def identities(robot: Robot, states: int = 3, seed: int = 0, kernels: bool = Fal
         yield Identity(name, max(error(s) for s in samples), allowed)
     if kernels:
         yield from _kernels(tree, rng)
+
+
+def identity_count(kernels: bool) -> int:
+    """How many identities there are for a robot whose every motion moves mass."""
+    return len(_IDENTITIES) + (len(_KERNELS) if kernels else 0)
 
 
 _KERNELS = (

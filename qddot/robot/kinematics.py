@@ -77,6 +77,21 @@ class KinematicMethods(RobotBase):
         self._require_some_mass()
         return self._evaluate("centroidal_momentum_matrix", q)
 
+    def centroidal_momentum_matrix_derivative(self, q: ArrayLike, v: ArrayLike) -> Array:
+        """Ȧ_G, so that the momentum changes by A_G a + Ȧ_G v: (..., 6, nv)."""
+        self._require_some_mass()
+        return self._evaluate("centroidal_momentum_matrix_derivative", q, v)
+
+    def center_of_mass_jacobian(self, q: ArrayLike) -> Array:
+        """J_c with the velocity J_c v of the centre of mass, in the world's axes: (..., 3, nv)."""
+        self._require_some_mass()
+        return self._evaluate("center_of_mass_jacobian", q)
+
+    def center_of_mass_jacobian_derivative(self, q: ArrayLike, v: ArrayLike) -> Array:
+        """J̇_c, so that the centre of mass accelerates by J_c a + J̇_c v: (..., 3, nv)."""
+        self._require_some_mass()
+        return self._evaluate("center_of_mass_jacobian_derivative", q, v)
+
     @property
     def mass(self) -> float:
         """The mass of the moving links."""

@@ -2,8 +2,21 @@
 
 from qddot.simulation import controls, forces
 from qddot.simulation.adaptive import Event, joint_limits
+from qddot.simulation.limits import Stops
 from qddot.simulation.rollout import Progress, Rollout
 from qddot.simulation.simulate import simulate
+from qddot.simulation.simulator import Simulator
 from qddot.simulation.trajectory import Trajectory
 
-__all__ = ["Event", "Progress", "Rollout", "Trajectory", "controls", "forces", "joint_limits", "simulate"]
+__all__ = [
+    "Event",
+    "Progress",
+    "Rollout",
+    "Simulator",
+    "Stops",
+    "Trajectory",
+    "controls",
+    "forces",
+    "joint_limits",
+    "simulate",
+]

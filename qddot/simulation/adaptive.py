@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.errors import InputError, QddotWarning
 from qddot.mechanism.configurations import normalize
+from qddot.progress import Progress
 from qddot.scalars import stack
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def solve(
     found: list[dict[str, Any]] = []
     evaluations = 0
     kernels = _kernels(rollout, method) if rollout.engine.compiled else None
-    for k in np.ndindex(batch):
+    samples = prod(batch)
+    for n, k in enumerate(np.ndindex(batch)):
         if not np.isfinite(start[k]).all():
             found.append({})
             continue
@@ -86,7 +88,9 @@ def solve(
         more = {"jac": jacobian} if method in _IMPLICIT and jacobian is not None else {}
         hooks = [_hook(e, nq) for e in events]
         span = (float(times[0]), float(times[-1]))
-        done = solve_ivp(flow, span, start[k], method, times, events=hooks, rtol=rtol, atol=atol, **more)
+        with Progress(f"simulating {n + 1} of {samples} of {rollout.model.name!r} by {method}") as line:
+            watched = _watched(flow, line, span, n, samples)
+            done = solve_ivp(watched, span, start[k], method, times, events=hooks, rtol=rtol, atol=atol, **more)
         if done.status < 0:
             why = (
                 f"integrator {method!r} stopped after t = {done.t[-1] if len(done.t) else span[0]:g}: {done.message} "
@@ -100,6 +104,19 @@ def solve(
         found.append(_found(events, done, nq))
     q, v = normalize(rollout.model, out[..., :nq]), out[..., nq:]
     return q, v, {"evaluations": evaluations, "events": found if batch else found[0]}
+
+
+def _watched(
+    flow: Callable[..., Array], line: Progress, span: tuple[float, float], sample: int, samples: int
+) -> Callable[..., Array]:
+    """The derivative that says, each time it is asked, how far in time the integrator has come."""
+    begin, length = span[0], max(span[1] - span[0], 1e-300)
+
+    def function(t: float, y: Array) -> Array:
+        line.done = (sample + (t - begin) / length) / samples
+        return flow(t, y)
+
+    return function
 
 
 def _hook(event: Event, nq: int) -> Any:

@@ -20,6 +20,7 @@ from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 from qddot.simulation.forces import ExternalForce
+from qddot.simulation.limits import Stops
 from qddot.simulation.system import BAUMGARTE, Law, System
 from qddot.spatial.tape import Tape, record
 
@@ -40,6 +41,7 @@ class RolloutOptions(TypedDict, total=False):
     constraints: str
     gains: tuple[float, float] | None
     dtype: DTypeLike
+    limits: str | Stops | Sequence[str | Stops]
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
@@ -82,6 +84,8 @@ def recorded(role: str, function: Law, shape: tuple[int, ...], sizes: Sequence[i
 def forces(model: Model, given: Any, free: Sequence[parameters.Parameter]) -> tuple[Tape, ...]:
     """External forces by (t, q, v) and the parameters that are free, which those of `simulation.forces` see."""
     functions = (given,) if callable(given) else given
+    if isinstance(given, Mapping):
+        raise InputError("forces: for constant wrenches by name give qddot.simulation.forces.wrench(robot, {name: wrench})")
     if isinstance(functions, str) or not isinstance(functions, Iterable):
         raise InputError(f"forces: {given!r} is no function of (t, q, v), nor a list of such functions")
     sizes = [model.nq, model.nv, *(prod(p.shape) for p in free)]
@@ -176,18 +180,26 @@ def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ..
 
 def fitting_start(engine: Engine, system: System, t0: float, q: Array, v: Array) -> None:
     """Loops must be closed at the start, and prescribed joints where their motion begins."""
+    driven = tuple(system.plan.motion or ())
     if system.plan.rows:
         run, solver = engine.evaluate, solver_of(engine)
         off = np.max(np.abs(run("constraint_residual", q)), initial=0.0)
         rate = np.max(np.abs((run("constraint_jacobian", q) @ v[..., None])[..., 0]), initial=0.0)
         if max(off, rate) > solver.open_limit:
+            names = [n for n, at in JointIndex(engine.model, "v").items() if at in driven]
+            holding = f", hold={names}" if driven else ""
             raise InputError(
                 f"the loops of robot {engine.model.name!r} are open at the start by {off:.3g} and open with {rate:.3g} "
-                f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0) and "
-                f"v0 = robot.project_velocity(q0, v0)"
+                f"a second, and {solver.open_limit:g} is allowed; take q0, _ = robot.close_loops(q0{holding}) and "
+                f"v0 = robot.project_velocity(q0, v0{holding})"
             )
         if np.any(solver.needs_more_rows(q)):
             raise solver.more_rows_error("start from the neutral configuration's way of assembly")
+        if driven and np.any(solver.hybrid_dependence(q, v, driven) > 1.0):
+            raise InputError(
+                f"the prescribed motion does not say how the other joints of robot {engine.model.name!r} move from this "
+                f"start: its constraints depend on each other in them; prescribe other joints, or start elsewhere"
+            )
     for k in system.plan.motion or {}:
         x, rate, _ = system._motion(k, t0)
         here = q[..., system._place(k)], v[..., k]

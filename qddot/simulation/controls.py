@@ -1,6 +1,6 @@
 """Laws of control u(t, q, v) -> joint forces, to be traced with the dynamics that they drive.
 
-A law is any function of the time, the coordinates and the velocities of one state, written with arithmetic and the
+A law is any function of the time, the coordinates and the velocities of one state, written with arithmetic, NumPy and the
 functions of `qddot.scalars`. These here are the usual ones; a user's own look the same. References are functions of t too,
 so that their velocities and accelerations follow by differentiating them.
 """
@@ -19,6 +19,7 @@ from qddot.errors import InputError
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, stack
 from qddot.spatial.dual import Dual
+from qddot.spatial.tape import record
 
 Array = NDArray[Any]
 Law = Callable[[Scalar, Array, Array], Array]
@@ -94,7 +95,8 @@ def _reference(robot: HasEngine, q_ref: Any) -> Callable[[Scalar], tuple[Array, 
         raise InputError("a reference q_ref(t) is for robots whose velocities are the rates of their coordinates")
 
     def moving(t: Scalar) -> tuple[Array, Array, Array]:
-        wanted = list(q_ref(Dual(Dual(t, 1.0), Dual(1.0, 0.0))))
+        tape = record("q_ref", lambda at: list(q_ref(at[0])), (1,))
+        wanted = tape([Dual(Dual(t, 1.0), Dual(1.0, 0.0))])
         if len(wanted) != model.nq:
             raise InputError(f"q_ref(t) gives {len(wanted)} numbers; robot {model.name!r} has nq = {model.nq}")
         parts = [_three(x) for x in wanted]

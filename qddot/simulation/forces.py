@@ -2,24 +2,31 @@
 
 A force is any function of the time, the coordinates and the velocities of one state that gives the force (m, f) on each
 moving link in its own frame, as `forward_dynamics` takes them. These here act at points and frames by name; a user's own
-can be put together from `at_point`. All of them are zero on the world, which does not move.
+can be put together from `at_point`. All of them are zero on the world, which does not move. Their methods `forces` and
+`slopes` give what they are at given states, for the functions of `Robot`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from qddot.algorithms import dual_derivatives
 from qddot.algorithms.kinematics import link_poses, link_velocities
+from qddot.compiler.runtime.kernel import Kernel, Shape
 from qddot.dynamics.engine import HasEngine
-from qddot.errors import InputError
+from qddot.dynamics.input_checks import finite, real_numbers
+from qddot.dynamics.named_forces import check_axes, moving_frame
+from qddot.dynamics.pipeline import kernel_of, unknowns
+from qddot.errors import InputError, shown
 from qddot.mechanism.model import Model
 from qddot.scalars import Scalar, less, sqrt, stack, where
-from qddot.spatial import Force
+from qddot.spatial import Ad_inv_T, Force, Transform, force
 from qddot.spatial.rotation import Vec, add, cross, dot, scale, sub
 
 Array = NDArray[Any]
@@ -36,6 +43,57 @@ class ExternalForce:
     def __call__(self, t: Scalar, q: Array, v: Array) -> Array:
         """(n_links, 6), in body frames."""
         return self.at(self.model, t, q, v)
+
+    def forces(self, robot: HasEngine, q: ArrayLike, v: ArrayLike, t: float = 0.0) -> Array:
+        """What acts at given states, (..., n_links, 6): the `f_ext` of all functions of `Robot`."""
+        return self._evaluated(robot, "forces", (6,), q, v, t)
+
+    def slopes(self, robot: HasEngine, q: ArrayLike, v: ArrayLike, t: float = 0.0) -> tuple[Array, Array]:
+        """How that changes with q and v, each (..., n_links, 6, nv): the `df_ext_dq` and `df_ext_dv` of derivatives."""
+        both = self._evaluated(robot, "slopes", (6, 2 * robot.engine.model.nv), q, v, t)
+        return both[..., : robot.engine.model.nv], both[..., robot.engine.model.nv :]
+
+    def _evaluated(self, robot: HasEngine, what: str, own: Shape, q: ArrayLike, v: ArrayLike, t: float) -> Array:
+        """For the links of a robot, which may have other numbers than the one that the force was made for."""
+        model, checks = robot.engine.model, robot.engine.checks
+        if model.link_names != self.model.link_names or model.joint_names != self.model.joint_names:
+            raise InputError(
+                f"this force is of robot {self.model.name!r}, whose links and joints are not those of {model.name!r}; "
+                f"make it again for that robot"
+            )
+        x, u, now = *checks.all(what, ("q", "v"), (q, v)), np.array([finite(t, "t")])
+        function = _forces_at if what == "forces" else _slopes_at
+        if not robot.engine.compiled:
+            batch = np.broadcast_shapes(x.shape[:-1], u.shape[:-1])
+            x, u = (np.broadcast_to(y, (*batch, y.shape[-1])) for y in (x, u))
+            out = np.empty((*batch, model.n_links, *own), np.result_type(x, u))
+            for k in np.ndindex(batch):
+                out[k] = function(self, model, now, x[k], u[k])
+            return out
+        if (model, what) not in self._kernels:
+            sizes = [(model.nq,), (model.nv,), (1,)]
+            graph, (a, b, c) = unknowns([n for (n,) in sizes])
+            traced = function(self, model, c, a, b)
+            name, shape = f"the {what} of an external force on {model.name!r}", (model.n_links, *own)
+            self._kernels[model, what] = kernel_of(name, graph, traced, ("q", "v", "t"), sizes, shape)
+        return np.asarray(self._kernels[model, what](x, u, now))
+
+    @cached_property
+    def _kernels(self) -> dict[Any, Kernel]:
+        return {}
+
+
+def _forces_at(own: ExternalForce, model: Model, t: Array, q: Array, v: Array) -> Array:
+    return own.at(model, t[0], q, v)
+
+
+def _slopes_at(own: ExternalForce, model: Model, t: Array, q: Array, v: Array) -> Array:
+    """(n_links, 6, 2 nv): with respect to q, in the tangent space, and v."""
+
+    def run(model: Model, q: Array, v: Array) -> Array:
+        return own.at(model, t[0], q, v)
+
+    return np.concatenate([dual_derivatives.by(run, model, (q, v), which) for which in (0, 1)], axis=-1)
 
 
 class Point(NamedTuple):
@@ -85,6 +143,28 @@ def at_point(
         here = _Moving(model, q, v)
         x, y, z = law(t, here.position(p), here.velocity(p))
         return _gathered(model, [(p.link, here.push(p, (x, y, z)))])
+
+    return ExternalForce(robot.engine.model, pushed)
+
+
+def wrench(robot: HasEngine, wrenches: Mapping[str, ArrayLike], expressed_in: str = "frame") -> ExternalForce:
+    """Constant wrenches (moment, force) on frames and links by name; `expressed_in` as in `Robot.link_forces`."""
+    check_axes(expressed_in)
+    chosen = []
+    for name, given in wrenches.items():
+        found, numbers = moving_frame(robot.engine.model, name), real_numbers(given, f"the wrench on {name!r}")
+        if numbers.shape != (6,) or not np.isfinite(numbers).all():
+            raise InputError(f"the wrench on {name!r} is {shown(given)}; give six finite numbers, moment and force")
+        chosen.append((found, force(numbers.tolist())))
+
+    def pushed(model: Model, t: Scalar, q: Array, v: Array) -> Array:
+        if expressed_in == "link":
+            return _gathered(model, [(found.link, F) for found, F in chosen])
+        if expressed_in == "frame":
+            return _gathered(model, [(found.link, Ad_inv_T(found.placement, F)) for found, F in chosen])
+        T = link_poses(model, q)
+        aligned = [Transform(T[found.link].R.T, found.placement.p) for found, _ in chosen]
+        return _gathered(model, [(found.link, Ad_inv_T(X, F)) for X, (found, F) in zip(aligned, chosen, strict=True)])
 
     return ExternalForce(robot.engine.model, pushed)
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
-from qddot.simulation import stiffness
+from qddot.simulation import limits, stiffness
 from qddot.simulation.archive import packed
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.rollout import Progress
@@ -50,8 +50,8 @@ def record_simulation(
 ) -> Trajectory:
     """`robot.simulate` into a folder; the arguments are the same, and three more.
 
-    `chunk` steps (10,000) are computed at a time; every `every`-th state is kept (1); `progress` shows a bar (None: on a
-    terminal).
+    `chunk` steps (10,000) are computed at a time; every `every`-th state is kept (1); `progress` says how far it is (None:
+    as `qddot.set_progress` has it).
 
     The same call goes on with a run that was interrupted or killed, and gives the bits of one that was not. Everything that
     a result depends on is compared with what the folder was begun with, functions by their operations.
@@ -62,6 +62,7 @@ def record_simulation(
     if steps % every:
         raise InputError(f"every={every} does not divide the {steps} steps, so the end would not be recorded")
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
+    driven = tuple(rollout.plan.motion or ())
     start = rollout.start(q0, v0)
     stiffness.warn(rollout, start, stacklevel=2)
     rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
@@ -76,7 +77,9 @@ def record_simulation(
         after, q, v = rollout.run(Progress(begin, last), count, every, with_start=begin == 0)
         numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
-        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v)}
+        if "limits" not in options:
+            limits.warn_outside(robot.engine, q, rows["tau"], stacklevel=4)
+        return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v, driven)}
 
     first = {
         "step": 0,
@@ -85,6 +88,7 @@ def record_simulation(
         **{f"free {k}": x for k, x in enumerate(rollout.values)},
     }
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}
+    info |= rollout.plan.limits.facts
     batch = start.state.ndim - 1
     chunks = -(-steps // chunk)
     given_as: RecordOptions = {"robot": robot, "info": info, "run_of": rollout.identity, "batch_axes": batch}

@@ -26,10 +26,12 @@ from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
 from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
+from qddot.progress import Loop
 from qddot.scalars import split, stack
 from qddot.simulation import arguments
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS, State
+from qddot.simulation.limits import limit_law, saturated_array
 from qddot.simulation.system import Calls, Law, Plan, System
 
 Array = NDArray[Any]
@@ -79,7 +81,7 @@ class Rollout:
         sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
         tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
         extra = arguments.forces(model, options.get("forces", ()), self._parameters)
-        self.plan = Plan(tape, n_held, extra, motion, *keep)
+        self.plan = Plan(tape, n_held, extra, motion, *keep, limit_law(model, options.get("limits", "ignore")))
         self._supported()
 
     def _supported(self) -> None:
@@ -90,8 +92,12 @@ class Rollout:
         if self.dtype != "float64" and (implicit or not self.engine.compiled):
             what = f"integrator {self.integrator!r} solves equations" if implicit else "a robot that is not compiled steps"
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
-        if self.plan.rows and self.plan.motion:
-            raise InputError(f"robot {self.model.name!r} has loops; prescribe the motion by a law of control instead")
+        left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
+        if self.plan.rows and driven > left:
+            raise InputError(
+                f"robot {self.model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
+                f"prescribe that of {left} at most, the others follow"
+            )
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -114,6 +120,7 @@ class Rollout:
             "constraints": "projection" if plan.project else "baumgarte" if plan.gains else "none",
             "gains": plan.gains,
             "rows": plan.rows,  # of the constraints that are kept
+            **plan.limits.facts,
             "dtype": self.dtype,
             "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
             "qddot": __version__,
@@ -186,12 +193,15 @@ class Rollout:
     ) -> Array:
         run = self._eagerly if not self.engine.compiled else self._compiled
         first = min(steps, max(0, INTEGRATORS[self.integrator].start_steps - begin))
-        split_at = (begin + first) // record - begin // record
-        for starting, several, rows in ((True, first, slice(0, split_at)), (False, steps - first, slice(split_at, None))):
-            if several:
-                here = begin if starting else begin + first
-                window = held[:, here : here + several]
-                state = run(starting, state, window, values, here, several, record, records[:, rows])
+        at, what = begin, f"simulating {len(state):,} of {self.model.name!r}"
+        slow = 1 if self.engine.compiled else 1000  # a step in Python counts as so many
+        with Loop(what, steps, samples=len(state) * slow) as loop:
+            for starting, several in ((True, first), (False, steps - first)):
+                for n in loop.pieces(several):
+                    rows = slice(at // record - begin // record, (at + n) // record - begin // record)
+                    window = held[:, at : at + n]
+                    state = run(starting, state, window, values, at, n, record, records[:, rows])
+                    at += n
         return state
 
     def _compiled(
@@ -210,8 +220,9 @@ class Rollout:
 
     def _joined(self, batch: tuple[int, ...]) -> Array:
         parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        nothing = np.empty((prod(batch), 0), self.dtype)
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1) if parts else nothing
+        out = np.empty((prod(batch), sum(prod(p.shape) for p in self._parameters)), self.dtype)
+        # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
+        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out
 
     # ---- tracing
 
@@ -244,7 +255,7 @@ class Rollout:
             return self._own_loop(starting, lanes)
         plan = self.plan
         key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.free)
-        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project)
+        key = (*key, plan.n_held, plan.rows, plan.gains, plan.project, plan.limits)
         found = self.engine.kept.get(key)
         if found is None:
             found = self.engine.kept[key] = self._own_loop(starting, lanes)
@@ -349,13 +360,17 @@ class Rollout:
 
     def forces_at(self, steps: Array, q: Array, v: Array) -> Array:
         """The joint forces that act at these steps, (..., T, nv), for states (..., T, nq) and (..., T, nv)."""
-        law, width = self.plan.law, self.held.shape[-1]
+        width = self.held.shape[-1]
         u = self.held[..., np.minimum(steps, self.held.shape[-2] - 1), :] if width else np.zeros((1, 0))
+        return self.forces_of(u, steps, q, v)
+
+    def forces_of(self, u: Array, steps: Array, q: Array, v: Array) -> Array:
+        """The same for other held inputs, (..., T, n)."""
+        law, width, t = self.plan.law, self.held.shape[-1], (self.t0 + self.dt * steps)[:, None]
         if law is None and not self.plan.motion:
             return np.zeros(v.shape, self.dtype)
         if self._is_array and not self.plan.motion:
-            return np.broadcast_to(u, v.shape).copy()
-        t = (self.t0 + self.dt * steps)[:, None]
+            return saturated_array(np.broadcast_to(u, v.shape).copy(), self.plan.limits)
         values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
         if not self.engine.compiled:
             return self._forces_in_python(t[:, 0], q, v, u)

@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,6 +33,7 @@ from qddot.errors import FileError, InputError, ModelError, QddotWarning, Record
 from qddot.formats import native
 from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
+from qddot.progress import Progress
 from qddot.simulation import manifest
 from qddot.simulation.archive import NUMBERS, packed, unpacked
 from qddot.simulation.trajectory import Trajectory
@@ -70,12 +70,12 @@ def record(
     first axis of "t", and of the other arrays the axis after `batch_axes` ones. It must depend on nothing but its state:
     then a run that was interrupted, or killed, and called again gives the same bits as one that was not. The folder of
     another run (other state0, robot, info or `run_of`, which is everything else that `step_chunk` depends on) is refused.
-    `progress` shows a bar; None: on a terminal.
+    `progress` says how far it is; None: as `qddot.set_progress` has it.
     """
     if extra := options.keys() - RecordOptions.__annotations__.keys():
         raise unexpected("record", extra.pop(), RecordOptions.__annotations__)
-    run, first, bar = Recording(directory), _arrays(state0, "state0"), _Progress(chunks, options.get("progress"))
-    with run.only_writer():
+    run, first = Recording(directory), _arrays(state0, "state0")
+    with run.only_writer(), Progress("recording", enabled=options.get("progress")) as line:
         run.begin(first, options)
         run.drop_damaged()
         state, begun = run.state or first, len(run.chunks)
@@ -85,11 +85,10 @@ def record(
             )
         try:
             for k in range(begun, chunks):
-                bar.show(k, begun)
+                line.stage, line.done = f"recording, {k} of {chunks} chunks", k / chunks
                 after, rows = step_chunk(dict(state))
                 state = _arrays(after, "the state after a chunk")
                 run.append(_arrays(rows, "a chunk"), state)
-            bar.show(max(chunks, begun), begun)
         except KeyboardInterrupt:
             there = f"{len(run.chunks)} of {chunks} chunks are in {run.directory}"
             print(f"\ninterrupted: {there}; the same call goes on from there", file=sys.stderr)
@@ -374,21 +373,3 @@ def _plain(x: Any) -> Any:
     if isinstance(x, np.ndarray | np.generic):
         return x.tolist()
     return repr(x)
-
-
-class _Progress:
-    """A bar on standard error, where a person looks at it."""
-
-    def __init__(self, chunks: int, enabled: bool | None) -> None:
-        self.chunks, self.enabled = chunks, sys.stderr.isatty() if enabled is None else enabled
-        self.start = time.monotonic()
-
-    def show(self, done: int, begun: int) -> None:
-        if not self.enabled or not self.chunks:
-            return
-        filled, spent = 30 * done // self.chunks, time.monotonic() - self.start
-        left = f", {spent / (done - begun) * (self.chunks - done):.0f} s to go" if done > begun else ""
-        bar = "#" * filled + "." * (30 - filled)
-        print(f"\r  [{bar}] {done} of {self.chunks} chunks, {spent:.0f} s{left}   ", end="", file=sys.stderr, flush=True)
-        if done == self.chunks:
-            print(file=sys.stderr)

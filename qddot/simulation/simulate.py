@@ -12,7 +12,7 @@ from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.input_checks import count, positive
 from qddot.errors import InputError, QddotWarning, unknown
-from qddot.simulation import adaptive, stiffness
+from qddot.simulation import adaptive, limits, stiffness
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Progress, Rollout
@@ -53,19 +53,22 @@ def simulate(
     numbers = np.arange(0, steps + 1, every)
     info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
     if is_adaptive:
-        q, v, facts = _adaptively(rollout, start, integrator, numbers, **tolerances)
+        q, v, found = _adaptively(rollout, start, integrator, numbers, **tolerances)
         if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
             numbers = numbers[np.isfinite(q).all(axis=-1)]
             q, v = q[: len(numbers)], v[: len(numbers)]
-        info |= facts
+        info |= found
     else:
         stiffness.warn(rollout, start, stacklevel=3)
         _, q, v = rollout.run(start, steps, every, with_start=True)
         _warn_diverged(robot.engine, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
-    info |= {"dt": rollout.dt, "free": rollout.free}
+    info |= facts(rollout)
     tau = rollout.forces_at(numbers, q, v)
-    return Trajectory(robot, t, q, v, tau=tau, channels=drift(robot.engine, q, v), info=info)
+    if "limits" not in options:
+        limits.warn_outside(robot.engine, q, tau, stacklevel=3)
+    channels = drift(robot.engine, q, v, tuple(rollout.plan.motion or ()))
+    return Trajectory(robot, t, q, v, tau=tau, channels=channels, info=info)
 
 
 def _warn_diverged(engine: Engine, q: Any, v: Any, numbers: Any, integrator: str) -> None:
@@ -110,17 +113,34 @@ def _adaptively(
     return q, v, {**own, **facts}
 
 
-def drift(engine: Engine, q: Any, v: Any) -> dict[str, Any]:
-    """How far constraints are off, in position and in velocity; nothing where there are none."""
+def facts(rollout: Rollout) -> dict[str, Any]:
+    """What is noted of a run beside its integrator and its steps."""
+    return {"dt": rollout.dt, "free": rollout.free, **rollout.plan.limits.facts}
+
+
+def drift(engine: Engine, q: Any, v: Any, driven: tuple[int, ...] = ()) -> dict[str, Any]:
+    """How far constraints are off, in position and in velocity; nothing where there are none.
+
+    `driven` are the degrees of freedom with a prescribed motion.
+    """
     if not engine.model.is_constrained:
         return {}
+    solver = solver_of(engine)
     residual = engine.evaluate("constraint_residual", q)
     rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
-    if np.any(solver_of(engine).dependence(q, v) > 1.0):
+    off, fast = np.max(np.abs(residual), axis=-1), np.max(np.abs(rate), axis=-1)
+    if driven and np.any(off > solver.open_limit):
+        warnings.warn(
+            f"the prescribed motion has torn the loops of robot {engine.model.name!r} open, by {np.nanmax(off):.2g} m or "
+            f"rad: they cannot follow it through a singular configuration; prescribe less, or the motion of another joint",
+            QddotWarning,
+            stacklevel=4,
+        )
+    elif np.any((solver.hybrid_dependence(q, v, driven) if driven else solver.dependence(q, v)) > 1.0):
         warnings.warn(
             f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
             f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
             QddotWarning,
             stacklevel=4,
         )
-    return {"drift": np.max(np.abs(residual), axis=-1), "drift_rate": np.max(np.abs(rate), axis=-1)}
+    return {"drift": off, "drift_rate": fast}

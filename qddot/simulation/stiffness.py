@@ -8,6 +8,7 @@ velocity jump from one side of zero to the other, and what is simulated is no lo
 
 on the directions that constraints and prescribed motion leave, is followed through one step: what decays must not grow.
 Gravity and Coriolis forces are left out; they are not stiff. M is that of the start. Implicit integrators have no limit.
+Stops at joint limits are looked at one by one, each joint as if it stood at its stop alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_derivatives
 from qddot.errors import QddotWarning
 from qddot.mechanism.array_axes import JointIndex
+from qddot.mechanism.model import Model
 from qddot.scalars import stack
+from qddot.simulation.limits import has_stop
 from qddot.spatial.dual import Dual
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ def limit(rollout: Rollout, start: Progress) -> Limit | None:
     q, values = (x[some].astype(float) for x in (states, rollout._joined(start.state.shape[:-1])))
     if rollout._has_functions or rollout.free:
         return _of_samples(rollout, q, values)
-    known, key = rollout.engine.kept, ("step limit", rollout.integrator, rollout.plan.rows)
+    known, key = rollout.engine.kept, ("step limit", rollout.integrator, rollout.plan.rows, rollout.plan.limits)
     if key not in known or known[key][0] != q.tobytes():  # one start is remembered: it may be simulated again and again
         known[key] = q.tobytes(), _of_samples(rollout, q, values)
     return known[key][1]
@@ -85,7 +88,10 @@ def limit(rollout: Rollout, start: Progress) -> Limit | None:
 def _of_samples(rollout: Rollout, q: Array, values: Array) -> Limit | None:
     sound = np.isfinite(q).all(axis=-1) & np.isfinite(values).all(axis=-1)
     pairs = zip(q[sound], values[sound], strict=True)
-    found = [_of_one(rollout, rollout._system(rollout._apart(own)), x) for x, own in pairs]
+    found = []
+    for x, own in pairs:
+        system = rollout._system(rollout._apart(own))
+        found += [_of_one(rollout, system, x), _of_stops(rollout, system, x)]
     return min((x for x in found if x is not None), key=lambda x: x.step, default=None)
 
 
@@ -115,10 +121,36 @@ def _of_one(rollout: Rollout, system: System, q: Array) -> Limit | None:
     friction = -by_v[j, j] - damping[j]
     causes = {"the friction of": friction, "the damping of": damping[j], "the spring of": -by_q[j, j] * h}
     causes["a law of control or force at"] = abs(own_v[j, j]) + abs(own_q[j, j]) * h
-    owner = next(name for name, at in JointIndex(model, "v").items() if j in np.atleast_1d(np.arange(model.nv)[at]))
-    return Limit(
-        _longest(lambda step: growth(step, A, rates), 10.0 / rate), rate, owner, max(causes, key=causes.__getitem__)
-    )
+    step = _longest(lambda step: growth(step, A, rates), 10.0 / rate)
+    return Limit(step, rate, _joint_at(model, j), max(causes, key=causes.__getitem__))
+
+
+def _of_stops(rollout: Rollout, system: System, q: Array) -> Limit | None:
+    """Of the joint that runs into its stop alone and settles fastest there."""
+    law, model = rollout.plan.limits, system.model
+    held = has_stop(model)
+    if not law.stiffness or not held.any():
+        return None
+    N = _directions(rollout, system, q)
+    try:
+        inverse = N @ np.linalg.inv(N.T @ np.asarray(mass_matrix(model, q), dtype=float) @ N) @ N.T
+    except np.linalg.LinAlgError:
+        return None
+    ease = np.where(held, np.diag(inverse), 0.0)
+    K, D = ease * law.stiffness, ease * law.damping
+    j = int(np.argmax(D + np.sqrt(np.maximum(K, 0.0))))
+    A = np.array([[0.0, 1.0], [-K[j], -D[j]]])
+    rates = np.linalg.eigvals(A)
+    rate = float(np.max(np.abs(rates)))
+    if not math.isfinite(rate) or rate == 0.0:
+        return None
+    step = _longest(lambda step: _GROWTH[rollout.integrator](step, A, rates), 10.0 / rate)
+    return Limit(step, rate, _joint_at(model, j), "the stop of")
+
+
+def _joint_at(model: Model, j: int) -> str:
+    """The joint that degree of freedom j belongs to."""
+    return next(name for name, at in JointIndex(model, "v").items() if j in np.atleast_1d(np.arange(model.nv)[at]))
 
 
 def _longest(growth: Callable[[float], float], long: float) -> float:

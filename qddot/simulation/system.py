@@ -1,8 +1,9 @@
 """What integrators ask of a robot: accelerations under its controls and forces, and how its coordinates move.
 
 A `Plan` says what is simulated: the law of the joint forces u(t, q, v), external forces f(t, q, v), DoF with a
-prescribed motion, how constraints are kept. A `System` is that of one sample, while it is traced or on floats. A user's
-functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays the same operations.
+prescribed motion, how constraints are kept, what joint limits do. A `System` is that of one sample, while it is traced or
+on floats. A user's functions are tapes, recorded once: every stage of every step, and what is reported afterwards, replays
+the same operations.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot.algorithms import derivatives, dual_derivatives, loop_constraints, newton_euler_classical
+from qddot.algorithms import constrained_hybrid, derivatives, dual_derivatives, loop_constraints, newton_euler_classical
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.coriolis import coriolis_matrix
 from qddot.algorithms.newton_euler import gravity_force
@@ -27,6 +28,7 @@ from qddot.dynamics.pipeline import program_of, unknowns
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import with_sums_of_angles
 from qddot.scalars import Scalar, split, stack
+from qddot.simulation.limits import IGNORED, LimitLaw, saturated, stop_forces
 from qddot.spatial.dual import Dual
 from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
 from qddot.spatial.tape import Tape
@@ -53,18 +55,21 @@ class Plan:
     rows: tuple[int, ...] = ()  # of the constraints
     gains: tuple[float, float] | None = None
     project: bool = False
+    limits: LimitLaw = IGNORED
 
     @property
     def function(self) -> str:
         """The name of the dynamics that are integrated."""
-        name = "constrained_forward_dynamics" if self.rows else "hybrid_dynamics" if self.motion else "forward_dynamics"
+        name = "hybrid_dynamics" if self.motion else "forward_dynamics"
+        name = f"constrained_{name}" if self.rows else name
         with_forces = self.forces or (self.rows and self.gains)
         return f"{name}_with_forces" if with_forces else name
 
     @property
     def needs(self) -> dict[str, Any]:
         """What else that function is made for."""
-        return {"rows": self.rows} if self.rows else {"prescribed": tuple(self.motion)} if self.motion else {}
+        rows = {"rows": self.rows} if self.rows else {}
+        return {"prescribed": tuple(self.motion), **rows} if self.motion else rows
 
 
 @dataclass(frozen=True)
@@ -131,12 +136,18 @@ class System:
 
     # ---- how it accelerates
 
+    def driven(self, t: Scalar, q: Array, v: Array) -> Array:
+        """Joint forces by the law, as far as drives can give them."""
+        if self.plan.law is None:
+            return np.zeros(self.model.nv)
+        tau = stack(self.plan.law([t], q, v, *(() if self.held is None else (self.held,))))
+        return saturated(tau, self.plan.limits.effort) if self.plan.limits.effort else tau
+
     def applied(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array | None]:
-        """Joint forces by the law, and external forces, (n_links, 6) in body frames."""
-        tau = np.zeros(self.model.nv)
-        if self.plan.law is not None:
-            held = () if self.held is None else (self.held,)
-            tau = stack(self.plan.law([t], q, v, *held))
+        """Joint forces of drives and stops, and external forces, (n_links, 6) in body frames."""
+        tau = self.driven(t, q, v)
+        if self.plan.limits.stiffness:
+            tau = tau + stop_forces(self.model, self.plan.limits, q, v)
         pushes = [stack(f([t], q, v, *self.values), (self.model.n_links, 6)) for f in self.plan.forces]
         return tau, sum(pushes[1:], pushes[0]) if pushes else None
 
@@ -154,18 +165,25 @@ class System:
         plan, nv = self.plan, self.model.nv
         algorithm = catalogue.lookup(plan.function, self.method)[2]
         dynamics = with_sums_of_angles(self.dynamics, q) if self.sums else self.dynamics
-        if plan.rows:
-            gains = None if plan.gains is None else np.array(plan.gains)
-            return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
+        gains = None if plan.gains is None else np.array(plan.gains)
         if plan.motion:
             a = stack([self._motion(k, t)[2] if k in plan.motion else 0.0 for k in range(nv)])
-            both = algorithm(dynamics, q, v, a, tau, f_ext, prescribed=tuple(plan.motion))
+            if plan.rows:
+                out = constrained_hybrid.stabilised(dynamics, gains, q, v, a, tau, f_ext, **plan.needs)
+                return out[:nv], out[nv : 2 * nv]
+            both = algorithm(dynamics, q, v, a, tau, f_ext, **plan.needs)
             return both[0], both[1]
+        if plan.rows:
+            return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
         return algorithm(dynamics, q, v, tau, f_ext), tau
 
     def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
-        """The joint forces that act."""
-        return self.accelerations(t, q, v)[1] if self.plan.motion else self.applied(t, q, v)[0]
+        """The joint forces of drives, and those that a prescribed motion takes."""
+        tau = self.driven(t, q, v)
+        if not self.plan.motion:
+            return tau
+        taken = self.accelerations(t, q, v)[1]
+        return stack([taken[k] if k in self.plan.motion else x for k, x in enumerate(split(tau))])
 
     def settle(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
         """What a step has left undone: prescribed degrees of freedom where their motion is, constraints projected."""
@@ -194,13 +212,16 @@ class System:
         return q, v - self._onto(q, lambda A: [a.dot(split(v)) for a in A])
 
     def _onto(self, q: Array, off: Callable[[list[Vector]], list[Scalar]]) -> Array:
-        """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off."""
+        """M⁻¹Aᵀ(A M⁻¹Aᵀ)⁻¹ off, of the DoF whose motion is not prescribed; the others stay."""
         rows = loop_constraints.jacobian_rows(self.model, q)
-        A = [Vector(rows[r]) for r in self.plan.rows]
-        M = Inverse(Matrix(Vector(split(row)) for row in mass_matrix(self.model, q)))
-        pushed = [M @ a for a in A]
-        lam = Inverse(Matrix(Vector(a.dot(x) for x in pushed) for a in A)) @ off(A)
-        return stack([Vector(column).dot(lam) for column in zip(*pushed, strict=True)])
+        A, driven = [Vector(rows[r]) for r in self.plan.rows], self.plan.motion or {}
+        moved = [k for k in range(self.model.nv) if k not in driven]
+        M_all, A_v = [split(row) for row in mass_matrix(self.model, q)], [Vector(a[k] for k in moved) for a in A]
+        M = Inverse(Matrix(Vector(M_all[j][k] for k in moved) for j in moved))
+        pushed = [M @ a for a in A_v]
+        lam = Inverse(Matrix(Vector(a.dot(x) for x in pushed) for a in A_v)) @ off(A)
+        found = dict(zip(moved, (Vector(column).dot(lam) for column in zip(*pushed, strict=True)), strict=True))
+        return stack([found.get(k, 0.0) for k in range(self.model.nv)])
 
     # ---- for implicit steps
 
@@ -220,7 +241,7 @@ class System:
     def linearized(self, t: Scalar, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
         """M, and the slopes by q, in the tangent space, and by v of M a + bias - passive - tau - Jᵀf_ext."""
         by_q, by_v, M = derivatives.inverse_dynamics_derivatives(self.dynamics, q, v, a)
-        if self.plan.law is None and not self.plan.forces:
+        if self.plan.law is None and not self.plan.forces and not self.plan.limits.stiffness:
             return M, by_q, by_v
 
         def pushed(model: Model, q: Array, v: Array) -> Array:

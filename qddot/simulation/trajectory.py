@@ -19,6 +19,8 @@ from qddot.mechanism.array_axes import Column, columns
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from qddot.viewer import InlinePage
+
 Array = NDArray[Any]
 
 
@@ -94,6 +96,11 @@ class Trajectory:
         of = f", {' × '.join(map(str, self.batch))} of them" if self.batch else ""
         name = self.robot.engine.model.name
         return f"<Trajectory of {name!r}: {len(self)} times from {self.t[0]:g} to {self.t[-1]:g} s{of}>"
+
+    def _repr_html_(self) -> str:
+        from qddot.simulation.sparklines import html_of
+
+        return html_of(self)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -242,6 +249,12 @@ class Trajectory:
         from qddot.viewer import save_html
 
         return save_html(self, path, **options)
+
+    def inline(self, height: int = 480, **options: Any) -> InlinePage:
+        """The page of `save_html` for a cell of a notebook: it plays below the cell, and is saved with the notebook."""
+        from qddot.viewer import inline
+
+        return inline(self, height=height, **options)
 
     # ---- files
 

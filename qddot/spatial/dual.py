@@ -40,15 +40,19 @@ class Dual:
 
     def __truediv__(self, other: Scalar) -> Dual:
         x = lift(other)
-        value = self.value / x.value
-        return Dual(value, (self.slope - value * x.slope) / x.value)
+        value = scalars.divide(self.value, x.value)
+        return Dual(value, scalars.divide(self.slope - value * x.slope, x.value))
 
-    def __pow__(self, n: int) -> Dual:
-        if not isinstance(n, int):
-            raise TypeError(f"a dual number can be raised to whole powers only, not to {n!r}")
+    def __pow__(self, n: Scalar) -> Dual:
+        return scalars.power(self, n)
+
+    def power(self, n: Scalar) -> Dual:
+        """What `scalars.power` calls; n may be a number or another scalar."""
+        if not isinstance(n, float | int | np.number):
+            return (lift(n) * self.log()).exp()
         if n in (0, 1):  # 0 to the power -1 must not come up on the way to the slope
             return Dual(1.0, 0.0 * self.slope) if n == 0 else self
-        return Dual(self.value**n, n * self.value ** (n - 1) * self.slope)
+        return Dual(scalars.power(self.value, n), n * scalars.power(self.value, n - 1) * self.slope)
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -68,6 +72,29 @@ class Dual:
     def __gt__(self, other: Scalar) -> Any:
         return scalars.less(lift(other).value, self.value)
 
+    def __le__(self, other: Scalar) -> Any:
+        return scalars.less_equal(self.value, lift(other).value)
+
+    def __ge__(self, other: Scalar) -> Any:
+        return scalars.less_equal(lift(other).value, self.value)
+
+    def __abs__(self) -> Dual:
+        return scalars.absolute(self)
+
+    def exp(self) -> Dual:
+        value = scalars.exp(self.value)
+        return Dual(value, value * self.slope)
+
+    def log(self) -> Dual:
+        return Dual(scalars.log(self.value), scalars.divide(self.slope, self.value))
+
+    def tanh(self) -> Dual:
+        value = scalars.tanh(self.value)
+        return Dual(value, (1.0 - value * value) * self.slope)
+
+    def arctan(self) -> Dual:
+        return Dual(scalars.arctan(self.value), self.slope / (1.0 + self.value * self.value))
+
     def sin(self) -> Dual:
         return Dual(scalars.sin(self.value), scalars.cos(self.value) * self.slope)
 
@@ -76,7 +103,7 @@ class Dual:
 
     def sqrt(self) -> Dual:
         root = scalars.sqrt(self.value)
-        return Dual(root, self.slope / (2.0 * root))
+        return Dual(root, scalars.divide(self.slope, 2.0 * root))
 
     def arctan2(self, other: Scalar) -> Dual:
         y, x = lift(self), lift(other)
@@ -111,10 +138,20 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {
     np.subtract: lambda a, b: lift(a) - b,
     np.multiply: lambda a, b: lift(a) * b,
     np.divide: lambda a, b: lift(a) / b,
+    np.power: scalars.power,
     np.negative: operator.neg,
+    np.absolute: abs,
+    np.less: lambda a, b: lift(a) < b,
+    np.less_equal: lambda a, b: lift(a) <= b,
+    np.greater: lambda a, b: lift(a) > b,
+    np.greater_equal: lambda a, b: lift(a) >= b,
     np.sin: Dual.sin,
     np.cos: Dual.cos,
     np.sqrt: Dual.sqrt,
+    np.exp: Dual.exp,
+    np.log: Dual.log,
+    np.tanh: Dual.tanh,
+    np.arctan: Dual.arctan,
     np.arctan2: lambda a, b: Dual.arctan2(lift(a), b),
 }
 

@@ -25,7 +25,7 @@ from qddot.spatial.rotation import (
     symmetric,
     transpose,
 )
-from qddot.spatial.transform import Force, Motion, Transform
+from qddot.spatial.transform import Force, Motion, Transform, rounded
 
 
 class Inertia(NamedTuple):
@@ -38,6 +38,16 @@ class Inertia(NamedTuple):
     def __matmul__(self, V: Motion) -> Force:
         """𝓘 V, Kim (23)."""
         return Force(add(mat_vec(self.I, V.w), cross(self.h, V.v)), add(scale(self.m, V.v), cross(V.w, self.h)))
+
+    def __repr__(self) -> str:
+        """Mass, centre of mass and the inertia about it, as a file has them, to six digits."""
+        if not all(isinstance(x, float | int) for x in (self.m, *self.h, *self.I[0], *self.I[1], *self.I[2])):
+            return f"Inertia(m={self.m!r}, h={self.h!r}, I={self.I!r})"
+        c, (_, _, I) = about_centre(self)
+        rounding = 1e-12 * max(map(abs, (*self.I[0], *self.I[1], *self.I[2])))
+        entries = {"ixx": I[0][0], "ixy": I[0][1], "ixz": I[0][2], "iyy": I[1][1], "iyz": I[1][2], "izz": I[2][2]}
+        moments = ", ".join(f"{name}={x if abs(x) > rounding else 0:.6g}" for name, x in entries.items())
+        return f"Inertia(mass={self.m:.6g}, com={rounded(c)}, {moments} about com)"
 
     def __add__(self, other: Inertia) -> Inertia:  # type: ignore[override]
         return Inertia(self.m + other.m, add(self.h, other.h), mat_add(self.I, other.I))

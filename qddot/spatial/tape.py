@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from qddot import scalars
 from qddot.errors import NotTraceableError
-from qddot.scalars import Scalar, Unknown
-
-Entry = tuple[Any, ...]  # ("const", value), or an operation and the numbers of its arguments
+from qddot.scalars import Scalar
+from qddot.spatial.traced import Entry, Recorder
+from qddot.spatial.traced_array import arrays_hold_traced_values
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,23 @@ def record(what: str, function: Callable[..., Any], sizes: Sequence[int]) -> Tap
     """The tape of a function that takes arrays of unknown scalars and gives a sequence of scalars.
 
     The function is run twice. One that does something else the second time is refused: nobody could say what it computes.
+    One that fails on an array of floats is given arrays that can hold traced values instead, and run again.
     """
-    first, again = (_recorded(what, function, sizes) for _ in range(2))
+    try:
+        first, again = _twice(function, sizes)
+    except NotTraceableError:
+        raise
+    except (TypeError, AttributeError):
+        try:
+            with arrays_hold_traced_values():
+                first, again = _twice(function, sizes)
+        except NotTraceableError:
+            raise
+        except (TypeError, AttributeError) as error:
+            raise NotTraceableError(
+                f"{what} cannot be traced: {error}. It is run on values that are not known yet: write it with arithmetic, "
+                f"NumPy and the functions of qddot.scalars (docs/simulation.md has a list), not those of math"
+            ) from error
     if first.digest != again.digest:
         raise NotTraceableError(
             f"{what} does not do the same when it is run again{_difference(first, again)}: it depends on something that "
@@ -64,19 +79,15 @@ def record(what: str, function: Callable[..., Any], sizes: Sequence[int]) -> Tap
     return first
 
 
-def _recorded(what: str, function: Callable[..., Any], sizes: Sequence[int]) -> Tape:
-    recorder = _Recorder(sum(sizes))
+def _twice(function: Callable[..., Any], sizes: Sequence[int]) -> tuple[Tape, Tape]:
+    return _recorded(function, sizes), _recorded(function, sizes)
+
+
+def _recorded(function: Callable[..., Any], sizes: Sequence[int]) -> Tape:
+    recorder = Recorder(sum(sizes))
     ends = np.cumsum([0, *sizes])
-    vectors = [recorder.nodes(range(a, b)) for a, b in pairwise(ends)]
-    try:
-        outputs = tuple(recorder.number_of(x) for x in function(*vectors))
-    except NotTraceableError:
-        raise
-    except (TypeError, AttributeError) as error:
-        raise NotTraceableError(
-            f"{what} cannot be traced: {error}. It is run on values that are not known yet: write it with arithmetic and "
-            f"the functions of qddot.scalars (sin, cos, sqrt, arctan2, less, where), not those of math"
-        ) from error
+    vectors = [recorder.values(range(a, b)) for a, b in pairwise(ends)]
+    outputs = tuple(recorder.number_of(x) for x in function(*vectors))
     return Tape(tuple(sizes), tuple(recorder.entries), outputs)
 
 
@@ -91,145 +102,22 @@ def _difference(first: Tape, again: Tape) -> str:
     return f" (a number in it was {a[1]!r} and then {b[1]!r})" if a[0] == b[0] == "const" else ""
 
 
-class _Recorder:
-    def __init__(self, n_inputs: int) -> None:
-        self.n_inputs = n_inputs
-        self.entries: list[Entry] = []
-
-    def nodes(self, numbers: Sequence[int]) -> NDArray[Any]:
-        out = np.empty(len(numbers), dtype=object)
-        out[:] = [Node(self, k) for k in numbers]
-        return out
-
-    def add(self, *entry: Any) -> int:
-        self.entries.append(entry)
-        return self.n_inputs + len(self.entries) - 1
-
-    def number_of(self, x: Any) -> int:
-        if isinstance(x, np.ndarray) and x.ndim == 0:
-            x = x.item()
-        if isinstance(x, Node):
-            if x.recorder is not self:
-                raise TypeError("it keeps values from one run to the next")
-            return x.number
-        if isinstance(x, _NUMBERS):
-            return self.add("const", float(x))
-        raise TypeError(f"{x!r} is no real number")
-
-
-class Node(Unknown):
-    """A scalar that is not known yet, and records what is done to it."""
-
-    __slots__ = ("number", "recorder")
-
-    def __init__(self, recorder: _Recorder, number: int) -> None:
-        self.recorder, self.number = recorder, number
-
-    def _with(self, op: str, *args: Any) -> Any:
-        if not all(isinstance(x, _OPERANDS) for x in args):
-            return NotImplemented
-        return Node(self.recorder, self.recorder.add(op, *[self.recorder.number_of(x) for x in args]))
-
-    def __add__(self, x: Any) -> Any:
-        return self._with("add", self, x)
-
-    def __radd__(self, x: Any) -> Any:
-        return self._with("add", x, self)
-
-    def __sub__(self, x: Any) -> Any:
-        return self._with("sub", self, x)
-
-    def __rsub__(self, x: Any) -> Any:
-        return self._with("sub", x, self)
-
-    def __mul__(self, x: Any) -> Any:
-        return self._with("mul", self, x)
-
-    def __rmul__(self, x: Any) -> Any:
-        return self._with("mul", x, self)
-
-    def __truediv__(self, x: Any) -> Any:
-        return self._with("div", self, x)
-
-    def __rtruediv__(self, x: Any) -> Any:
-        return self._with("div", x, self)
-
-    def __pow__(self, n: Any) -> Any:
-        if not isinstance(n, int | np.integer) or n < 0:
-            raise TypeError(f"a traced value can be raised to whole powers of zero or more, not to {n!r}")
-        return self._with("pow", self, n)
-
-    def __neg__(self) -> Any:
-        return self._with("neg", self)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __lt__(self, x: Any) -> Any:
-        return self._with("less", self, x)
-
-    def __gt__(self, x: Any) -> Any:
-        return self._with("less", x, self)
-
-    def sin(self) -> Any:
-        return self._with("sin", self)
-
-    def cos(self) -> Any:
-        return self._with("cos", self)
-
-    def sqrt(self) -> Any:
-        return self._with("sqrt", self)
-
-    def arctan2(self, x: Any) -> Any:
-        """The angle of the point (x, self); either may be a plain number."""
-        return Node._with(self if isinstance(self, Node) else x, "arctan2", self, x)
-
-    def where(self, then: Any, otherwise: Any) -> Any:
-        """What `scalars.where` calls on the result of a comparison."""
-        return self._with("where", self, then, otherwise)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
-        """NumPy's functions, element by element."""
-        function = _UFUNCS.get(ufunc)
-        if method != "__call__" or function is None:
-            return NotImplemented
-        plain = (x.item() if isinstance(x, np.generic) else x for x in inputs)  # which would lead here again
-        return np.frompyfunc(function, len(inputs), 1)(*(np.asarray(x, dtype=object) for x in plain))
-
-    def __hash__(self) -> int:
-        return hash((id(self.recorder), self.number))
-
-    def __repr__(self) -> str:
-        return f"<value {self.number} of a recorded function>"
-
-
-_NUMBERS = (float, int, np.floating, np.integer)
-_OPERANDS = (Node, *_NUMBERS)
 _OPERATIONS: dict[str, Callable[..., Scalar]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "div": operator.truediv,
+    "div": scalars.divide,
     "neg": operator.neg,
-    "pow": lambda x, n: x ** int(n),
+    "pow": scalars.power,
     "sin": scalars.sin,
     "cos": scalars.cos,
     "sqrt": scalars.sqrt,
+    "exp": scalars.exp,
+    "log": scalars.log,
+    "tanh": scalars.tanh,
+    "arctan": scalars.arctan,
     "arctan2": scalars.arctan2,
     "less": scalars.less,
+    "less_equal": scalars.less_equal,
     "where": scalars.where,
-}
-_UFUNCS: dict[Any, Callable[..., Scalar]] = {
-    np.add: operator.add,
-    np.subtract: operator.sub,
-    np.multiply: operator.mul,
-    np.divide: operator.truediv,
-    np.negative: operator.neg,
-    np.power: operator.pow,
-    np.sin: scalars.sin,
-    np.cos: scalars.cos,
-    np.sqrt: scalars.sqrt,
-    np.arctan2: scalars.arctan2,
-    np.less: scalars.less,
-    np.greater: lambda x, y: scalars.less(y, x),
 }

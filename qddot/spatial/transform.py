@@ -17,6 +17,7 @@ with a joint's motion stays a product. Below it, `rotation` has the three-vector
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -76,6 +77,26 @@ class Transform:
 
     def __reduce__(self) -> Any:
         return (constant_transform, (self.R.rows, self.p))
+
+    def __repr__(self) -> str:
+        """As `qddot.pose` takes it, to six digits: pose(xyz=(0, 0, 0.1), rpy=(0, 0, 1.5708))."""
+        R, p = self.R.rows, self.p
+        if not all(isinstance(x, float | int) for x in (*R[0], *R[1], *R[2], *p)):
+            return f"{type(self).__name__}(R={R!r}, p={p!r})"
+        return f"pose(xyz={rounded(p)}, rpy={rounded(roll_pitch_yaw(R))})"
+
+
+def rounded(numbers: Sequence[float]) -> str:
+    """Numbers to six digits, in parentheses."""
+    return f"({', '.join(f'{x + 0.0:.6g}' for x in numbers)})"
+
+
+def roll_pitch_yaw(R: Mat) -> tuple[float, float, float]:
+    """The angles about the fixed axes x, y and z, in turn; where they are not unique, the one about x is zero."""
+    level = math.hypot(R[0][0], R[1][0])
+    if level > 1e-9:
+        return math.atan2(R[2][1], R[2][2]), math.atan2(-R[2][0], level), math.atan2(R[1][0], R[0][0])
+    return 0.0, math.atan2(-R[2][0], level), math.atan2(-R[0][1], R[1][1])
 
 
 def constant_transform(rows: Mat = EYE, p: Vec = ZERO) -> Transform:

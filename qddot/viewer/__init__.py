@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qddot import notebook
 from qddot.errors import InputError, RecordingError, extra, printable
 
 if TYPE_CHECKING:
     from qddot.viewer.app import Viewer
-    from qddot.viewer.protocols import ShownRobot, ShownTrajectory
+    from qddot.viewer.protocols import ShownRobot, ShownTrace, ShownTrajectory
 
-__all__ = ["save_html", "show"]
+__all__ = ["InlinePage", "inline", "save_html", "show"]
 
 
 def show(
@@ -25,15 +26,22 @@ def show(
     trajectory: ShownTrajectory | None = None,
     *,
     q: Any = None,
+    trace: ShownTrace | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
-    browser: bool = True,
+    browser: bool | None = None,
     block: bool | None = None,
 ) -> Viewer:
-    """Opens the viewer. `block` waits until Ctrl-C; None: in a script, and not where one goes on typing."""
+    """Opens the viewer, with a trajectory, or at a configuration `q`, with the values of a `trace` there.
+
+    `browser` opens a window; None: not in a notebook, where the viewer is shown below the cell if it is the cell's value.
+    `block` waits until Ctrl-C; None: in a script, and not where one goes on typing.
+    """
     from qddot.viewer.app import Viewer
 
-    viewer = Viewer(robot, trajectory, q=q, host=host, port=port)
+    viewer = Viewer(robot, trajectory, q=q, trace=trace, host=host, port=port)
+    if browser is None:
+        browser = not notebook.is_notebook()
     for note in viewer.notes:
         print(f"note: {note}", file=sys.stderr)
     if browser:
@@ -54,6 +62,34 @@ def save_html(
     layers: Sequence[str] = (),
 ) -> Path:
     """Writes a page that needs nothing else: the motion at so many frames a second, with the `layers` named shown."""
+    page, file = page_of(trajectory, frames_a_second=frames_a_second, layers=layers), Path(path)
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RecordingError(f"{file}: it cannot be written: {error.strerror or error}") from None
+    return file
+
+
+class InlinePage:
+    """A page that plays a motion, for a cell of a notebook; `html` is its text."""
+
+    def __init__(self, html: str, name: str, height: int) -> None:
+        self.html, self.height, self._name = html, height, name
+
+    def __repr__(self) -> str:
+        return f"<InlinePage of {self._name!r}: {len(self.html) / 1e6:.1f} MB>"
+
+    def _repr_html_(self) -> str:
+        return notebook.frame(self.html, height=self.height)
+
+
+def inline(trajectory: ShownTrajectory, *, height: int = 480, **options: Any) -> InlinePage:
+    """The page of `save_html`, with its options, to be the value of a cell of a notebook."""
+    return InlinePage(page_of(trajectory, **options), trajectory.robot.name, height)
+
+
+def page_of(trajectory: ShownTrajectory, *, frames_a_second: float = 30.0, layers: Sequence[str] = ()) -> str:
+    """The text of that page."""
     viser = extra("viser", "view", "a page of a trajectory")
     from qddot.viewer.app import silent
     from qddot.viewer.scene import LAYERS, Scene, some_of
@@ -77,13 +113,8 @@ def save_html(
             tau = None if frames.tau is None else frames.tau[k]
             scene.place(frames.q[k], tau, None if forces is None else forces[k])
             recorder.insert_sleep(float(times[1] - times[0]))
-        page = recorder.as_html()
+        page: str = recorder.as_html()
     finally:
         with silent():
             server.stop()
-    file = Path(path)
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RecordingError(f"{file}: it cannot be written: {error.strerror or error}") from None
-    return file
+    return page

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot import notebook
 from qddot.errors import InputError, extra, printable
 from qddot.mechanism.array_axes import columns
 from qddot.mechanism.model import Model
-from qddot.viewer.protocols import ShownRobot, ShownTrajectory
+from qddot.viewer.protocols import ShownRobot, ShownTrace, ShownTrajectory
 from qddot.viewer.scene import LAYERS, Scene, some_of
+from qddot.viewer.values import ValuesTab
 
 Array = NDArray[Any]
 
@@ -43,6 +45,7 @@ class Viewer:
         trajectory: ShownTrajectory | None = None,
         *,
         q: Any = None,
+        trace: ShownTrace | None = None,
         host: str = "127.0.0.1",
         port: int = 8080,
     ) -> None:
@@ -67,6 +70,9 @@ class Viewer:
             with tabs.add_tab("Play"):
                 self._add_clock()
                 self._add_curves()
+        if trace is not None:
+            with tabs.add_tab("Values"):
+                self.values = ValuesTab(self.server, self.scene, trace)
         with tabs.add_tab("Joints"):
             self._add_sliders()
         with tabs.add_tab("Show"):
@@ -79,6 +85,10 @@ class Viewer:
     def _played(self) -> ShownTrajectory:
         assert self.trajectory is not None
         return self.trajectory
+
+    def _repr_html_(self) -> str:
+        """Within a notebook: the page that is served, below the cell."""
+        return notebook.frame(url=self.url)
 
     def close(self) -> None:
         """Stops the server; the page in the browser stays as it was last."""

@@ -31,6 +31,14 @@ class ShownRobot(Protocol):
     def gravity_force(self, q: ArrayLike) -> Array: ...
 
 
+class ShownTrace(Protocol):
+    """The values of an algorithm by symbol and link; what `robot.trace` gives is one."""
+
+    @property
+    def values(self) -> Mapping[str, Mapping[str, Any]]: ...
+    def html_of(self, symbol: str) -> str: ...
+
+
 class ShownTrajectory(Protocol):
     """A motion that can be played; `qddot.simulation.Trajectory` is one."""
 

@@ -11,7 +11,7 @@ import qddot
 from qddot.compiler.targets import host as processors
 from qddot.compiler.targets.host import host, native
 from qddot.robots import NAMES
-from tests.support.golden_bits import LANES, computed, golden
+from tests.support.golden_bits import DTYPES, LANES, computed, golden, of_law
 from tests.support.paths import ROOT
 
 fused = pytest.mark.skipif(not native().fma, reason="golden values are those of fused multiply-adds")
@@ -29,6 +29,14 @@ def assert_golden(name, found):
 def test_golden_bits(name, lanes):
     """Every function in one of the widths."""
     assert_golden(name, computed(name, lanes, (LANES.index(lanes), len(LANES))))
+
+
+@fused
+@pytest.mark.parametrize("lanes", LANES[1:])
+def test_golden_bits_of_a_law(lanes):
+    """exp, log, tanh, arctan, powers and selects in a compiled step; one lane is in the test above."""
+    found = " ".join(of_law(dtype, lanes) for dtype in DTYPES)
+    assert_golden("double_pendulum", {"simulate with a law": found})
 
 
 @fused

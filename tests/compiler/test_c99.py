@@ -24,7 +24,7 @@ from qddot.compiler.targets import host as processors
 from qddot.compiler.targets.host import architecture, host, native
 from qddot.compiler.targets.target import X86
 from qddot.dynamics import choose, export, exported_function
-from qddot.dynamics.catalogue import FUNCTIONS
+from qddot.dynamics.catalogue import ALL, FUNCTIONS
 from qddot.errors import FileError, InputError, KernelTooLargeError, SingularMassMatrixError, UnknownNameError
 from qddot.robots.generators import random_tree
 from tests.support.c_code import COMPILERS, STRICT, call, library, needs_compiler, needs_gcc, run_compiler
@@ -120,7 +120,7 @@ def test_sine_and_cosine(dtype, fma, tmp_path, monkeypatch):
     kernel, program = compiled(
         lambda x: np.array([scalars.sin(x[0]), scalars.cos(x[0])], dtype=object), [1], (2,), dtype=dtype
     )
-    lib = library(tmp_path, [c99.render(Function(program, "f", [("q", 1)], ("out", 2), dtype, fma=fma))])
+    lib = library(tmp_path, [c99.render([Function(program, "f", [("q", 1)], [("out", 2)], dtype, fma=fma)])])
     hard = hard_angles()[::3] if dtype == "float64" else float_angles()[::300]
     angles = np.concatenate([hard, [0.0, -0.0, 1e5, -1e5, 1.0000001e5, -3e7, 1e22, np.inf, -np.inf, np.nan]])
     angles = angles.astype(dtype)
@@ -160,7 +160,7 @@ def test_random_arithmetic_has_the_interpreters_bits(tmp_path):
         plain, _ = compiled_program(function)
         programs += [plain, fused(plain)]
         sources += [
-            c99.render(Function(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], ("z", 5), fma=bool(j)))
+            c99.render([Function(program, f"f{2 * k + j}", [("x", 2), ("y", 2)], [("z", 5)], fma=bool(j))])
             for j, program in enumerate(programs[-2:])
         ]
     lib = library(tmp_path, sources)
@@ -337,7 +337,7 @@ def test_the_head_says_what_the_coordinates_are():
     assert "twist in the child's frame: angular rad/s, linear m/s" in flat
     assert "moment N m then force N" in flat
     assert "tau + passive(q, v) + J^T f_ext" in flat
-    assert set(exported_function.ABOUT) <= set(FUNCTIONS)
+    assert set(exported_function.ABOUT) <= set(ALL)
 
 
 @pytest.mark.parametrize(

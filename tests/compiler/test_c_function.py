@@ -28,10 +28,11 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="shared librari
 
 
 def function(x, y):
-    """Sines of inputs, in lanes and of values on the way, a condition, a square root and atan2."""
+    """Sines of inputs, in lanes and of values on the way, conditions, a square root, exp and its like, and atan2."""
     s = [scalars.sin(a) * scalars.cos(b) for a, b in zip(x, y, strict=True)]
     norm = scalars.sqrt(s[0] * s[0] + y[1] * y[1] + 1.0)
-    chosen = scalars.where(scalars.less(x[0], y[0]), norm, -norm / 3.0)
+    chosen = scalars.where(scalars.less(x[0], y[0]), norm, -norm / 3.0) * scalars.exp(y[2]) + scalars.log(norm)
+    chosen = scalars.where(scalars.less_equal(x[2], 0.5), chosen, scalars.tanh(chosen) - scalars.arctan(y[2]))
     return np.array([*s, chosen, scalars.cos(norm * x[1]), scalars.arctan2(s[1], norm)], dtype=object)
 
 
@@ -52,7 +53,7 @@ def library(file, functions, sizes=SIZES, size=RESULTS):
     code = llvm_compile.object_file([f.text for f, _ in parts], parts[0][1].target, parts[0][1].triple)
     file.write_bytes(code.data if file.suffix == ".o" else shared_library.linked(code.data, file.name))
     inputs = [(f"x{'abc'[k]}", n) for k, n in enumerate(sizes)]
-    starts = [f"{c99.declaration(name, inputs, ('out', size), dtype)};" for name, _, dtype in functions]
+    starts = [f"{c99.declaration(name, inputs, [('out', size)], dtype)};" for name, _, dtype in functions]
     file.with_suffix(".h").write_text(c99.header("IT_H", "/* functions */", starts))
     return file
 

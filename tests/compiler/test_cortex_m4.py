@@ -9,6 +9,7 @@ import pytest
 import qddot
 from qddot.compiler.targets import host
 from qddot.compiler.targets.target import X86
+from tests.support.mechanisms import bent_chain
 from tests.support.paths import TESTS
 
 BOARD = TESTS / "cortex_m4"
@@ -74,6 +75,16 @@ def test_single_precision_has_the_kernels_bits(function, tmp_path):
     # what is stated was needed but for what is kept for other paths
     assert 0.8 * exported.stack_bytes < used <= exported.stack_bytes
     assert exported.code_bytes < 8192
+
+
+def test_exponentials_have_the_kernels_bits(tmp_path):
+    """In single precision they go by way of doubles, for which the board has no instructions."""
+    robot = bent_chain(2)
+    exported = robot.export_c("inverse_dynamics", dtype="float32", cc="")
+    states = some_states(robot, "float32", 20)
+    found, _ = on_the_board(tmp_path, exported, states, "float32")
+    expected = robot.kernel("inverse_dynamics", dtype="float32")(*np.split(states, 3, axis=1))
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_double_precision_without_fused_operations(tmp_path):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import qddot
+from qddot import progress
 from qddot.compiler.codegen.llvm import memory_plan
 from qddot.compiler.targets import registry as targets
-from qddot.dynamics import progress
 from qddot.joints import Revolute
 from tests.support.mechanisms import built
 

@@ -33,12 +33,12 @@ class PythonPrinter(Printer):
     def call(self, name, arguments):
         return f"math.{name.replace('arc', 'a')}({', '.join(arguments)})", ATOM
 
-    def select(self, low, high, then, otherwise):
-        return f"{at_level(then, SUM)} if {low} < {high} else {at_level(otherwise, SUM)}", CONDITION
+    def select(self, condition, then, otherwise):
+        return f"{at_level(then, SUM)} if {condition} else {at_level(otherwise, SUM)}", CONDITION
 
 
 def file(function, about):
-    arguments = ", ".join([*(name for name, _ in function.inputs), function.output[0]])
+    arguments = ", ".join([*(name for name, _ in function.inputs), *(name for name, _ in function.outputs)])
     body = PythonPrinter(function).print()
     return "\n".join([about, "import math", "", f"def {function.name}({arguments}):", *body, ""])
 

@@ -55,6 +55,9 @@ RECURSIONS = {
     "center_of_mass": ("energy",),
     "momentum": ("energy",),
     "centroidal_momentum_matrix": ("composite_body",),
+    "centroidal_momentum_matrix_derivative": ("composite_body",),
+    "center_of_mass_jacobian": ("composite_body",),
+    "center_of_mass_jacobian_derivative": ("composite_body",),
     "mass_matrix": ("composite_body", "newton_euler_columns"),
     "mass_matrix_inverse": ("articulated_body",),
     "coriolis_matrix": ("composite_body",),
@@ -66,6 +69,7 @@ RECURSIONS = {
     "forward_dynamics_inertia_derivatives": ("articulated_body",),
     "external_force_jacobian": ("kinematics",),
 }
+NOT_ROLLED = {"acceleration_by_force"}  # a product of two matrices
 CASES = [(name, method) for name, methods in RECURSIONS.items() for method in methods]
 SMALL = 3  # links: enough for branches; two where every column repeats a long recursion
 LONG_RECURSIONS = (
@@ -211,7 +215,7 @@ def test_what_cannot_be_rolled_says_why(name, extra, why):
 
 
 def test_every_function_of_trees_is_rolled():
-    assert set(RECURSIONS) == set(FUNCTIONS)
+    assert set(RECURSIONS) | NOT_ROLLED == set(FUNCTIONS)
 
 
 def test_matrices_of_long_chains_are_rolled_and_right():
@@ -336,7 +340,7 @@ def test_ten_thousand_links():
     assert np.max(np.abs(robot.inverse_dynamics(q, v, back) - tau)) <= 1e-6 * np.max(np.abs(tau))
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "frame" in FUNCTIONS[name].needs])
+@pytest.mark.parametrize("name", [name for name in RECURSIONS if "frame" in FUNCTIONS[name].needs])
 @pytest.mark.parametrize("link", [0, 2, 7])
 def test_frames_away_from_their_links(name, link):
     model = random_tree(7, rng=5).model()

@@ -5,10 +5,12 @@ import re
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.peers import peer
 
 DOCS = ROOT / "docs"
 TESTED_ELSEWHERE = ("parameters", "results", "simulation")  # with more to say about what they give
 NOT_RUN = ("viewer",)  # opens a browser
+NEEDS = {"whole_body": "daqp", "quadruped": "daqp"}  # packages of extras
 PAGES = [
     page
     for page in [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "tutorials").glob("*.md"))]
@@ -18,6 +20,8 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_page(page, tmp_path, monkeypatch):
+    if page.stem in NEEDS:
+        peer(NEEDS[page.stem])
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks

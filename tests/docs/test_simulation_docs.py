@@ -21,9 +21,13 @@ def test_example(name, capsys):
 def test_the_page():
     namespace: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 7
+    integrators = []
     for block in blocks:
         exec(block, namespace)
         assert np.isfinite(namespace["run"].q).all()
+        integrators.append(namespace["run"].info["integrator"])
     assert namespace["progress"].step == 1500
-    assert namespace["run"].info["integrator"] == "DOP853"
+    assert namespace["sim"].steps == 500
+    assert len(namespace["run"]) == 51
+    assert "DOP853" in integrators

@@ -27,7 +27,7 @@ from qddot.joints import Free, Prismatic, Revolute, Spherical
 from qddot.mechanism import parameters
 from qddot.robots.generators import random_tree
 from qddot.scalars import less, where
-from qddot.spatial import Transform
+from qddot.spatial import Transform, inertia_from
 from tests.support.mechanisms import MOVING, built, needs_of
 from tests.support.paths import ROOT
 from tests.support.peers import peer
@@ -613,6 +613,84 @@ def test_calls_with_wrong_arrays(arm, batch):
             k(*arguments)
 
 
+# ---- payloads
+
+
+PAYLOAD = {
+    "payload_mass": 1.3,
+    "payload_com": np.array([0.1, -0.2, 0.3]),
+    "payload_inertia": np.array([0.02, 0.001, 0.0, 0.03, 0.002, 0.04]),
+}
+IN_ONE = parameters.numbers_of(
+    inertia_from(1.3, (0.1, -0.2, 0.3), ((0.02, 0.001, 0.0), (0.001, 0.03, 0.002), (0.0, 0.002, 0.04)))
+)
+
+
+@pytest.mark.parametrize("frame", ["arm", "tool", "tip", "arm.mass", "finger"])
+@pytest.mark.parametrize("function", ["inverse_dynamics", "forward_dynamics", "mass_matrix", "potential_energy"])
+def test_a_payload_is_a_body_on_its_frame(tree, frame, function):
+    """On links, on bodies that are welded to them and on frames: as `with_payload`, by parts or in ten numbers."""
+    known = state_of(tree, np.random.default_rng(1))
+    arrays = [known[x] for x in FUNCTIONS[function].inputs]
+    carried = tree.with_payload(frame, *PAYLOAD.values(), name="load")
+    expected = eager(carried, function, arrays).ravel()
+    for values in ({f"{frame}.{kind}": x for kind, x in PAYLOAD.items()}, {f"{frame}.payload": np.array(IN_ONE)}):
+        program = fused(tracing.traced(tree.model, function, "auto", free=tuple(values)))
+        found = interpreter.run(program, np.concatenate([np.ravel(x) for x in (*arrays, *values.values())]))
+        close(found, expected, 1e-10)
+        close(eager(tree.with_parameters(values), function, arrays).ravel(), expected, 1e-10)
+        none = np.concatenate([np.ravel(x) for x in (*arrays, *(np.zeros(np.shape(x)) for x in values.values()))])
+        close(interpreter.run(program, none), eager(tree, function, arrays).ravel(), 1e-10)
+
+
+def test_payloads_of_several_frames_add(tree):
+    values = {"tool.payload_mass": 0.5, "tip.payload_mass": 0.25, "tip.payload_com": [0.0, 0.1, 0.0], "arm.mass": 3.0}
+    by_hand = (
+        tree.with_parameters({"arm.mass": 3.0})
+        .with_payload("tool", 0.5)
+        .with_payload("tip", 0.25, (0.0, 0.1, 0.0), name="b")
+    )
+    close(tree.with_parameters(values).parameters("inertia"), by_hand.parameters("inertia"), 1e-14)
+    assert not np.any(tree.parameters("tip.payload"))
+    assert [tree.parameters(f"tip.{kind}").shape for kind in ("payload", *PAYLOAD)] == [(10,), (), (3,), (6,)]
+
+
+def test_payloads_in_a_batch_and_in_simulations():
+    arm, rng = qddot.chain(2, rng=0), np.random.default_rng(0)
+    frame = arm.link_names[-1]
+    q, v = arm.random_state(rng, 37)
+    masses, com = rng.uniform(0.0, 3.0, 37), np.array([0.0, 0.02, 0.1])
+    names = (f"{frame}.payload_mass", f"{frame}.payload_com")
+    tau = arm.kernel("inverse_dynamics", free=names)(q, v, v, masses, com)
+    run = arm.simulate(q, 0.1 * v, dt=1e-4, steps=20, free=dict(zip(names, (masses, com), strict=True)), limits="ignore")
+    for k in (0, 36):
+        one = arm.with_payload(frame, masses[k], com)
+        close(tau[k], one.inverse_dynamics(q[k], v[k], v[k]), OTHER_ORDER)
+        close(run.q[k], one.simulate(q[k], 0.1 * v[k], dt=1e-4, steps=20, limits="ignore").q, 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("tip.payload", "tip.payload_mass"), "both set the mass of the payload at 'tip' of link 'arm'"),
+        (("table.payload",), "no parameter 'table.payload': 'table' is fixed to the world"),
+        (("world.payload_mass",), "is fixed to the world"),
+        (("tipp.payload",), r"did you mean 'tip\.payload'"),
+        (("payload",), "has no parameter 'payload'"),
+    ],
+)
+def test_payloads_that_cannot_be(tree, names, text):
+    with pytest.raises(qddot.QddotError, match=text):
+        tree.kernel("inverse_dynamics", free=names)
+
+
+def test_payloads_are_judged(tree):
+    with pytest.raises(qddot.ModelError, match=r"link 'arm': mass is -"):
+        tree.with_parameters({"tip.payload_mass": -50.0})
+    with pytest.raises(qddot.ModelError, match=r"triangle inequality|is not positive"):
+        tree.with_parameters({"tip.payload_inertia": [0.0, 0.0, 0.0, 0.0, 0.0, 9.0]})
+
+
 # ---- what is printed
 
 
@@ -627,7 +705,7 @@ def test_the_page_runs():
 
 def test_the_page_lists_every_name():
     page = (ROOT / "docs" / "parameters.md").read_text()
-    for name in (*LINKS, *JOINTS, "gravity"):
+    for name in (*LINKS, *JOINTS, "gravity", "payload", *PAYLOAD):
         assert f"`{name}`" in page, name
 
 

@@ -19,6 +19,10 @@
 #include <float.h>
 #include <math.h>
 
+#if DBL_MANT_DIG < 53
+#error "doubles are shorter than 64 bits here; export float32"
+#endif
+
 #if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2
 #error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"
 #endif
@@ -61,7 +65,13 @@ static void double_pendulum_forward_dynamics_sincos(double x, double *s, double 
     *c = ((turns + 1U) & 2U) != 0 ? -c1 : c1;
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 void double_pendulum_forward_dynamics(const double q[2], const double v[2], const double tau[2], double a[2]);
+#ifdef __cplusplus
+}
+#endif
 
 void double_pendulum_forward_dynamics(const double q[2], const double v[2], const double tau[2], double a[2])
 {

@@ -55,7 +55,13 @@ static void double_pendulum_inverse_dynamics_sincos(float x, float *s, float *c)
     *c = ((turns + 1U) & 2U) != 0 ? -c1 : c1;
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 void double_pendulum_inverse_dynamics(const float q[2], const float v[2], const float a[2], float tau[2]);
+#ifdef __cplusplus
+}
+#endif
 
 void double_pendulum_inverse_dynamics(const float q[2], const float v[2], const float a[2], float tau[2])
 {

@@ -17,7 +17,13 @@
  */
 #include <math.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 void double_pendulum_inverse_dynamics(const float q[2], const float v[2], const float a[2], float tau[2]);
+#ifdef __cplusplus
+}
+#endif
 
 void double_pendulum_inverse_dynamics(const float q[2], const float v[2], const float a[2], float tau[2])
 {

@@ -21,6 +21,10 @@
 #include <float.h>
 #include <math.h>
 
+#if DBL_MANT_DIG < 53
+#error "doubles are shorter than 64 bits here; export float32"
+#endif
+
 #if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2
 #error "sine and cosine need doubles that are rounded to doubles; on x86 compile with -msse2 -mfpmath=sse"
 #endif

@@ -15,13 +15,15 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "qddot"
 
 # Each room may import the rooms listed, and nothing else of qddot. Top-level modules are public; packages are rooms.
-GROUND = {"errors", "scalars", "version"}
+GROUND = {"errors", "notebook", "progress", "scalars", "version"}
 ALGEBRA = GROUND | {"spatial", "joints"}
 DATA = ALGEBRA | {"mechanism"}
 MAY_IMPORT = {
     "version": set(),  # one number
     "errors": set(),  # what is raised
     "scalars": set(),  # arithmetic on anything: floats, dual numbers, expressions
+    "notebook": {"errors"},  # pieces of HTML
+    "progress": {"errors", "notebook"},  # a line while something takes long
     "spatial": GROUND,  # rigid-body algebra on any scalar
     "joints": GROUND | {"spatial"},  # kinds of joints
     "mechanism": ALGEBRA,  # what a robot is: checked, frozen data
@@ -32,8 +34,10 @@ MAY_IMPORT = {
     "compiler": GROUND,  # arithmetic to machine code; knows no robot
     "dynamics": DATA | {"algorithms", "compiler", "formats"},  # which algorithm computes what, compiled and evaluated
     "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # in time, files, pictures
+    "tasks": DATA | {"algorithms", "compiler", "dynamics"},  # what a robot is to reach: inverse kinematics, control
     "viewer": DATA | {"formats"},  # shapes come from files
-    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "formats", "robots"},  # the facade
+    # the facade
+    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "viewer"},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands

@@ -226,7 +226,7 @@ BAD = {
     "zero axis": (lambda b: b.link("z").joint("j", "tool", "z", Revolute((0, 0, 0))), "not zero"),
     "no joint": (lambda b: b.link("z").joint("j", "tool", "z", "revolute"), "is no joint; .*Revolute"),
     "euler letters": (lambda b: b.link("z").joint("j", "tool", "z", SphericalEuler("xxy")), "'xxy'"),
-    "placement": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), np.eye(4)), "qddot.pose"),
+    "placement": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), np.eye(3)), "shape .3, 3.*qddot.pose"),
     "limits": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), lower=1, upper=0), "lower limit 1 is above"),
     "armature": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), armature=-1), "armature is .*zero or more"),
     "damping of two": (lambda b: b.link("z").joint("j", "tool", "z", Revolute(), damping=(1, 2)), "one number or 1"),

@@ -79,6 +79,7 @@ LOOPED = {
     "dtype": (lambda: "float32", 'dtype was "float64" and is "float32"'),
     "t0": (lambda: 0.25, r"t0 was 0\.5 and is 0\.25"),
     "constraints": (lambda: "projection", 'constraints was "baumgarte" and is "projection"'),
+    "limits": (lambda: ("stops", "saturate"), 'limits was "ignore" and is "stops and saturate"'),
     "gains": (lambda: (100.0, 20.5), r"gains was \[100\.0, 20\.0\] and is \[100\.0, 20\.5\]"),
 }
 TREE = {

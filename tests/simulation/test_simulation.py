@@ -378,6 +378,18 @@ def test_closed_loops_in_a_batch_with_forces(fivebar):
     close(one.v, other.v)
 
 
+@pytest.mark.parametrize("names", [("com",), ("mass", "com"), ("inertia",)], ids="+".join)
+def test_parameters_that_samples_share(names):
+    """A batch with one value for all is what each sample gives alone, and what copies of the value give."""
+    robot, rng = qddot.chain(3, rng=0), np.random.default_rng(0)
+    q, v = rng.standard_normal((2, 19, 3))
+    own = {f"link3.{name}": 1.1 * robot.parameters(f"link3.{name}") + 0.01 for name in names}
+    run = robot.simulate(q, v, dt=1e-3, steps=10, free=own)
+    copies = {name: np.tile(x, (19, *(1,) * np.ndim(x))) for name, x in own.items()}
+    assert np.array_equal(run.q, robot.simulate(q, v, dt=1e-3, steps=10, free=copies).q)
+    assert np.array_equal(run.q[7], robot.simulate(q[7], v[7], dt=1e-3, steps=10, free=own).q)
+
+
 # ---- adaptive, events ----------------------------------------------------------------------------------------------------
 
 

@@ -99,6 +99,27 @@ def of_rollout(robot, known, integrator, dtype, lanes):
     return digest(run.q, run.v)
 
 
+def law_of_everything(t, q, v):
+    """A law with every function that traced values have."""
+    out = np.zeros(2)
+    out[0] = np.tanh(4.0 * v[0]) + np.interp(q[0], [-1.0, 0.0, 1.0], [0.5, 0.0, -0.25]) - np.sign(v[0]) * abs(v[1]) ** 1.3
+    out[1] = np.log(1.0 + q[1] ** 2) * np.exp(-np.hypot(v[0], 0.5)) + np.where(
+        (v[1] >= 0.0) & (q[1] < 2.0), t, -np.sqrt(t + 0.25)
+    )
+    return np.clip(out - np.minimum(v, q) ** 3 + np.arctan(np.maximum(q, 2.0 * v)), -5.0, 4.0)
+
+
+def of_law(dtype, lanes):
+    """The digest of forty steps of the double pendulum under that law."""
+    robot = qddot.load("double_pendulum")
+    known = given(robot)
+    with restricted(None if lanes is None else lanes if dtype == "float64" else max(1, lanes // 2)):
+        run = qddot.Robot(robot.model).simulate(
+            known["q"], known["v"], law_of_everything, dt=2.0**-10, steps=40, record=8, dtype=dtype
+        )
+    return digest(run.q, run.v, run.tau)  # the steps alone would round the last bits of a law away
+
+
 def integrators_of(robot):
     """Those that are compared, with the types that they step in."""
     few = robot.nv <= 7
@@ -113,6 +134,8 @@ def computed(name, lanes=None, part=(0, 1)):
     known, found = given(robot), {}
     if part[0] == 0:
         found["random_state"] = [digest(known["q"], known["v"])]
+        if name == "double_pendulum":
+            found["simulate with a law"] = [of_law(dtype, lanes) for dtype in DTYPES]
     for function in names_of(robot)[part[0] :: part[1]]:
         found[function] = [of_kernel(robot, known, function, dtype, lanes) for dtype in DTYPES]
     for integrator, dtypes in list(integrators_of(robot))[part[0] :: part[1]]:

@@ -15,15 +15,15 @@ from pathlib import PurePath
 
 MARKERS = tuple(line.split()[0] for line in (__doc__ or "").splitlines()[2:] if line)
 
-OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "oracles": "oracle", "cli": "process"}
+OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "tasks": "llvm", "oracles": "oracle", "cli": "process"}
 OF_FILE = {
     "llvm": (
         *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
-        *("rounding", "singular"),
+        *("named_forces", "rounding", "singular", "export_file"),
     ),
     "process": (
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
-        *("mutants", "benchmarks"),
+        *("mutants", "benchmarks", "export_file", "export_project"),
     ),
 }
 # within folders that do

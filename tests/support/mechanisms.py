@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 from hypothesis import strategies as st
 
+from qddot import scalars
 from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import FUNCTIONS
 from qddot.dynamics.request import Request
-from qddot.joints import KINDS
+from qddot.joints import KINDS, Own
+from qddot.mechanism.builder import Builder
 from qddot.mechanism.model import Frame, Model
 from qddot.robot import Robot
 from qddot.robots.generators import random_tree
@@ -137,3 +139,20 @@ def is_branched(model):
     """Whether a link, not the world, carries two joints."""
     parents = [p for _, p in model.outward() if p]
     return len(parents) > len(set(parents))
+
+
+def bent(q):
+    """A joint along a curve that has a bit of everything."""
+    x = q[0]
+    return np.eye(3).tolist(), (np.tanh(x), scalars.exp(0.1 * x) - 1.0, scalars.log(x * x + 1.0) + np.arctan(x))
+
+
+def bent_chain(links):
+    """A chain of such joints."""
+    builder = Builder("bent")
+    before = "world"
+    for k in range(links):
+        builder.link(f"link{k}", 1.0, com=(0.1, 0.0, 0.2), inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
+        builder.joint(f"joint{k}", before, f"link{k}", Own(bent, 1))
+        before = f"link{k}"
+    return Robot(builder.model())

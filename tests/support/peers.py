@@ -15,6 +15,7 @@ import pytest
 HOW = {
     "pinocchio": "pip install pin (no wheel for Windows)",
     "mujoco": "pip install 'qddot[mjcf]'",
+    "daqp": "pip install 'qddot[qp]'",
     "example_robot_data": "pip install 'example-robot-data<6'",
     "brax": "pip install 'qddot[models]'",
     "mujoco_warp": "pip install 'qddot[models]'",

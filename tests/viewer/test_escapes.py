@@ -85,7 +85,7 @@ def test_c_source(name):
     assert code.source.isascii()
     assert harmless(code.source)
     plain = re.sub(r"/\*.*?\*/", "", code.source, flags=re.DOTALL)
-    assert re.findall(r"#include.*", plain) == ["#include <math.h>"]
+    assert re.findall(r"#include.*", plain) == ["#include <float.h>", "#include <math.h>"]
 
 
 def run(names):
@@ -186,3 +186,23 @@ def test_names_run_no_script_in_a_page(chromium, tmp_path):
             viewer.close()
     x.save_html(tmp_path / "run.html")
     assert SCRIPT not in (tmp_path / "run.html").read_text()
+
+
+def test_a_saved_page_within_a_cell(chromium, tmp_path):
+    """It runs there, and cannot reach the notebook around it."""
+    robot = qddot.load("double_pendulum")
+    page = robot.simulate([0.3, 0.2], [0.0, 0.0], dt=1e-2, steps=10).inline(height=300)
+    assert repr(page).startswith("<InlinePage of 'double_pendulum': ")
+    around = f"<!doctype html><title>notebook</title>{page._repr_html_()}"
+    (tmp_path / "cell.html").write_text(around, encoding="utf-8")
+    tab = chromium.new_page(viewport={"width": 800, "height": 400})
+    problems = []
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.goto((tmp_path / "cell.html").as_uri())
+    inner = tab.frames[1]
+    inner.wait_for_selector("canvas", timeout=30_000)
+    assert problems == []
+    assert tab.title() == "notebook"
+    with pytest.raises(Exception, match=r"(?i)cross-origin|SecurityError|Blocked"):
+        inner.evaluate("window.parent.document.title")
+    tab.close()

@@ -1,4 +1,4 @@
-"""Straight-line programs as C99 that people can read: one function, no allocation, no global state.
+"""Straight-line programs as C99 that people can read: plain functions, no allocation, no global state.
 
 Every operation of the program is one of the C code, in an order that its data allow, so that a compiler which neither
 contracts nor reassociates gives the bits of the kernel.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qddot.compiler.codegen import c99_elementary
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.printer import (
     ATOM,
@@ -28,34 +29,59 @@ from qddot.compiler.codegen.printer import (
 )
 from qddot.errors import InputError
 
-_FUNCTIONS = {"sin": "sin", "cos": "cos", "sqrt": "sqrt", "arctan2": "atan2", "fma": "fma"}
+_FUNCTIONS = {"arctan": "atan", "arctan2": "atan2"}  # that C calls otherwise
 
 # GCC does not know the pragma, and does not contract under -std=c99; Clang does, within an expression.
 _CONTRACTION = ["#ifdef __clang__", "#pragma STDC FP_CONTRACT OFF", "#endif"]
+_EXTERN_C = ["#ifdef __cplusplus", 'extern "C" {', "#endif"]
+_END_EXTERN_C = ["#ifdef __cplusplus", "}", "#endif"]
+# words of C and of C++, which takes the files too, and what <math.h> and <float.h> declare
 _RESERVED = re.compile(
     "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
     "restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|main|"
-    "(fma|sin|cos|sqrt|atan2|fabs)[fl]?|NAN|INFINITY|FLT_EVAL_METHOD"
+    "alignas|alignof|and|and_eq|asm|bitand|bitor|bool|catch|class|compl|concept|const_cast|consteval|constexpr|constinit|"
+    "co_await|co_return|co_yield|decltype|delete|dynamic_cast|explicit|export|false|friend|module|mutable|namespace|new|"
+    "noexcept|not|not_eq|nullptr|operator|or|or_eq|private|protected|public|reinterpret_cast|requires|static_assert|"
+    "static_cast|template|this|thread_local|throw|true|try|typeid|typename|using|virtual|wchar_t|xor|xor_eq|import|"
+    "(a?(sin|cos|tan)h?|atan2|exp|exp2|expm1|log|log10|log2|log1p|logb|ilogb|ldexp|frexp|modf|pow|sqrt|cbrt|hypot|erf|erfc|"
+    "tgamma|lgamma|gamma|ceil|floor|trunc|l?l?round|l?l?rint|nearbyint|fmod|remainder|remquo|fabs|fma|fmax|fmin|fdim|"
+    "copysign|nan|nextafter|nexttoward|scalbl?n|sincos|[jy][01n])[fl]?|u?int64_t|NAN|INFINITY|HUGE_VAL[FL]?|[A-Z]+_EVAL_METHOD"
 )
 
 
-def render(function: Function) -> str:
-    """The code of a C function with all that it needs, its own declaration included."""
-    printer, T = _Printer(function), _type(function.dtype)
-    body = printer.print()
-    text = ["#include <math.h>", ""]
-    if printer.angles:
-        text = ["#include <float.h>", *text, *_evaluation(T), *_sincos_function(printer.helper, T, function.fma), ""]
-    uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
-    start = declaration(function.name, function.inputs, function.output, function.dtype)
-    text += [f"static inline {start}"] if function.inline else [f"{start};", "", start]
-    return "\n".join([*text, "{", *uncontracted, *body, "}", ""])
+def render(functions: Sequence[Function]) -> str:
+    """The code of C functions of one type of numbers with all that they need, their own declarations included.
+
+    They share the functions that compute sine, cosine, exp and the like if they have the same `prefix`.
+    """
+    T, helpers, bodies = _type(functions[0].dtype), dict[str, list[str]](), list[str]()
+    elementary: dict[str, set[str]] = {}  # by prefix
+    for function in functions:
+        printer = _Printer(function)
+        lines = printer.print()
+        if printer.angles:
+            helpers[printer.helper] = [*_sincos_function(printer.helper, T, function.fma), ""]
+        elementary.setdefault(printer.prefix, set()).update(printer.elementary)
+        uncontracted = [] if function.fma else _CONTRACTION  # with fma no expression has a product in a sum
+        start = declaration(function.name, function.inputs, function.outputs, function.dtype)
+        inline = ["static inline"] if function.inline else []
+        bodies.append("\n".join([" ".join([*inline, start]), "{", *uncontracted, *lines, "}", ""]))
+    own = [x for prefix, names in elementary.items() for x in c99_elementary.definitions(prefix, names, _CONTRACTION)]
+    text = ["#include <float.h>"] if helpers or own or T == "double" else []
+    text += ["#include <math.h>", *(["#include <stdint.h>"] if own else []), "", *_width_of_doubles(T)]
+    if helpers or own:
+        text += _evaluation(T, "sine and cosine" if helpers else "functions such as exp")
+    text += [*(line for helper in helpers.values() for line in helper), *own]
+    if not functions[0].inline:
+        starts = [f"{declaration(f.name, f.inputs, f.outputs, f.dtype)};" for f in functions]
+        text += [*_EXTERN_C, *starts, *_END_EXTERN_C, ""]
+    return "\n".join([*text, "\n".join(bodies)])
 
 
-def declaration(name: str, inputs: Sequence[Array], output: Array, dtype: str) -> str:
+def declaration(name: str, inputs: Sequence[Array], outputs: Sequence[Array], dtype: str) -> str:
     """What stands before the body, and, with a semicolon, in a header."""
-    T, (result, size) = _type(dtype), output
-    arguments = [f"const {T} {x}[{n}]" for x, n in inputs] + [f"{T} {result}[{size}]"]
+    T = _type(dtype)
+    arguments = [f"const {T} {x}[{n}]" for x, n in inputs] + [f"{T} {x}[{n}]" for x, n in outputs]
     line = f"void {name}({', '.join(arguments)})"
     if len(line) <= WIDTH:
         return line
@@ -77,10 +103,8 @@ def escaped(text: str) -> str:
 def header(guard: str, about: str, declarations: Sequence[str]) -> str:
     """A header for C and C++; `about` is its comment."""
     body = "\n\n".join(declarations)
-    return (
-        f"{about}\n#ifndef {guard}\n#define {guard}\n\n"
-        f'#ifdef __cplusplus\nextern "C" {{\n#endif\n\n{body}\n\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n'
-    )
+    begin, end = "\n".join(_EXTERN_C), "\n".join(_END_EXTERN_C)
+    return f"{about}\n#ifndef {guard}\n#define {guard}\n\n{begin}\n\n{body}\n\n{end}\n\n#endif\n"
 
 
 def _guard(function: Function) -> str:
@@ -89,16 +113,16 @@ def _guard(function: Function) -> str:
 
 def _file(function: Function, about: str) -> str:
     if not function.inline:
-        return f"{about}\n{render(function)}"
+        return f"{about}\n{render([function])}"
     guard = _guard(function)
-    return f"{about}\n#ifndef {guard}\n#define {guard}\n\n{render(function)}\n#endif\n"
+    return f"{about}\n#ifndef {guard}\n#define {guard}\n\n{render([function])}\n#endif\n"
 
 
 def _header(function: Function) -> str:
     if function.inline:
         return ""
     about = f"/* {function.name}: what it computes stands in its C file */"
-    start = declaration(function.name, function.inputs, function.output, function.dtype)
+    start = declaration(function.name, function.inputs, function.outputs, function.dtype)
     return header(_guard(function), about, [f"{start};"])
 
 
@@ -112,15 +136,22 @@ def _notes(function: Function) -> list[str]:
 C99 = Language("C", ".c", comment, escaped, _notes, _file, _header, _RESERVED, is_c=True)
 
 
-def _evaluation(T: str) -> list[str]:
+def _evaluation(T: str, what: str) -> list[str]:
     """Refuses compilers that compute with more digits than the type has."""
     wider = " || FLT_EVAL_METHOD == 1" if T == "float" else ""
     return [
         f"#if FLT_EVAL_METHOD < 0 || FLT_EVAL_METHOD == 2{wider}",
-        f'#error "sine and cosine need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
+        f'#error "{what} need {T}s that are rounded to {T}s; on x86 compile with -msse2 -mfpmath=sse"',
         "#endif",
         "",
     ]
+
+
+def _width_of_doubles(T: str) -> list[str]:
+    """Refuses processors whose doubles are floats, as AVR's are."""
+    if T == "float":
+        return []
+    return ["#if DBL_MANT_DIG < 53", '#error "doubles are shorter than 64 bits here; export float32"', "#endif", ""]
 
 
 def _type(dtype: str) -> str:
@@ -134,7 +165,9 @@ class _Printer(Printer):
         super().__init__(function)
         self.T = _type(function.dtype)
         self.suffix = "" if self.T == "double" else "f"
-        self.helper = f"{function.name}_sincos"
+        self.prefix = function.prefix or function.name
+        self.helper = f"{self.prefix}_sincos"
+        self.elementary: set[str] = set()  # functions of our own that are called
 
     def comment(self, text: str) -> str:
         return f"    /* {text} */"
@@ -157,10 +190,18 @@ class _Printer(Printer):
     def call(self, name: str, arguments: Sequence[str]) -> Text:
         if name == "arctan2" and self.T == "float" and self.function.own_sincos:  # as the kernel does it
             return f"(float)atan2((double)({arguments[0]}), (double)({arguments[1]}))", SIGN
-        return f"{_FUNCTIONS[name]}{self.suffix}({', '.join(arguments)})", ATOM
+        if name in c99_elementary.NAMES and self.function.own_sincos:
+            self.elementary.add(name)
+            own = c99_elementary.function(self.prefix, name)
+            return (
+                (f"{own}({arguments[0]})", ATOM)
+                if self.T == "double"
+                else (f"(float){own}((double)({arguments[0]}))", SIGN)
+            )
+        return f"{_FUNCTIONS.get(name, name)}{self.suffix}({', '.join(arguments)})", ATOM
 
-    def select(self, low: str, high: str, then: Text, otherwise: Text) -> Text:
-        return f"{low} < {high} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
+    def select(self, condition: str, then: Text, otherwise: Text) -> Text:
+        return f"{condition} ? {at_level(then, SUM)} : {at_level(otherwise, SUM)}", CONDITION
 
 
 def number(x: float, dtype: str) -> str:

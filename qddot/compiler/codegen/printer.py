@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from qddot.compiler.ir import elementary
+from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
 
 WIDTH = 110  # columns of a line
@@ -33,22 +35,23 @@ def _symbol_and_link(symbol: str, link: int) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of arrays to be printed, which writes one array."""
+    """A function of arrays to be printed, which writes one array or several."""
 
     program: Program
     name: str
     inputs: Sequence[Array]
-    output: Array
+    outputs: Sequence[Array]
     dtype: str = "float64"
-    own_sincos: bool = True  # the kernels' own sine and cosine, or the language's
+    own_sincos: bool = True  # the kernels' own sine, cosine, exp, log, tanh and arctan, or the language's
     fma: bool = True  # whether sine and cosine use fma; whether the program does is its maker's choice
     inline: bool = False  # for languages that can have it in every file that uses it
     label: Callable[[str, int], str] = _symbol_and_link  # the comment above the code of a symbol of a link
+    prefix: str = ""  # of the names of helper functions, which functions of one file share; "" for the function's name
 
     @property
     def stores_early(self) -> bool:
         """Whether results are stored before all inputs are read: the two must not overlap then."""
-        return self.output[1] > max((n for _, n in self.inputs), default=0)
+        return sum(n for _, n in self.outputs) > max((n for _, n in self.inputs), default=0)
 
 
 class Language(NamedTuple):
@@ -69,8 +72,11 @@ class Printer(ABC):
     """The statements of one function as they grow. Lines carry their own indentation."""
 
     def __init__(self, function: Function) -> None:
-        for argument, _ in (*function.inputs, function.output):
+        for argument, _ in function.inputs:  # no digit at the end: `sin_x10` is the sine of x[10]
             if not re.fullmatch(r"[a-zA-Z]\w*[a-zA-Z]|[a-zA-Z]", argument) or argument.startswith(("sin_", "cos_")):
+                raise ValueError(f"{argument!r} could be taken for a name of the code's own")
+        for argument, _ in function.outputs:
+            if not re.fullmatch(r"[a-zA-Z]\w*", argument) or re.match(r"(sin|cos)_|t\d+$", argument):
                 raise ValueError(f"{argument!r} could be taken for a name of the code's own")
         self.function, self.program, self.graph = function, function.program, function.program.graph
         self.lines: list[str] = []
@@ -79,6 +85,7 @@ class Printer(ABC):
         self._waiting: dict[int, Text] = {}  # values that may still be written inside another
         self._count = 0
         self._places = [self.element(name, k) for name, n in function.inputs for k in range(n)]
+        self._stores = [self.element(name, k) for name, n in function.outputs for k in range(n)]
         uses = Counter(x for n in self.program.body for x in self.graph.args[n])
         self._uses = uses + Counter(self.program.outputs)
         self._results: dict[int, list[int]] = {}
@@ -109,11 +116,11 @@ class Printer(ABC):
 
     @abstractmethod
     def call(self, name: str, arguments: Sequence[str]) -> Text:
-        """A call of sin, cos, sqrt, arctan2 or fma."""
+        """A call of sin, cos, sqrt, arctan2, exp, log, tanh, arctan or fma."""
 
     @abstractmethod
-    def select(self, low: str, high: str, then: Text, otherwise: Text) -> Text:
-        """`then` where low < high."""
+    def select(self, condition: str, then: Text, otherwise: Text) -> Text:
+        """`then` where a condition, x < y or x <= y, holds."""
 
     def element(self, array: str, k: int) -> str:
         """A number of an argument."""
@@ -158,13 +165,13 @@ class Printer(ABC):
         return [name for (name, n), end in zip(inputs, ends, strict=True) if used.isdisjoint(range(end - n, end))]
 
     def _stored(self, k: int, text: str) -> str:
-        return self.store(self.element(self.function.output[0], k), text)
+        return self.store(self._stores[k], text)
 
     def _compute(self, n: int) -> None:
         op, args = self.graph.ops[n], self.graph.args[n]
         if op in ("sin", "cos"):
             self._angle(n, op, args[0])
-        elif op == "less":
+        elif op in COMPARISONS:
             if n in self.program.outputs:
                 raise ValueError("a comparison is no number that a function could give")
             for x in args:
@@ -233,11 +240,12 @@ class Printer(ABC):
             minus_a, minus_c = _FUSED_SIGNS[op]
             a, b, c = self._signed(args[0], minus_a), self._signed(args[1], False), self._signed(args[2], minus_c)
             return self.call("fma", [a, b, c])
-        if op in ("sqrt", "arctan2"):
+        if op in ("sqrt", "arctan2", *elementary.FUNCTIONS):
             return self.call(op, [self._value(k)[0] for k in args])
         if op == "select":
+            sign = "<" if self.graph.ops[args[0]] == "less" else "<="
             low, high = (self._value(k)[0] for k in self.graph.args[args[0]])
-            return self.select(low, high, self._value(args[1]), self._value(args[2]))
+            return self.select(f"{low} {sign} {high}", self._value(args[1]), self._value(args[2]))
         raise ValueError(f"straight-line code cannot have the operation {op!r}")
 
     def _signed(self, n: int, minus: bool) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot import scalars
 from qddot.compiler.ir.ops import COMMUTATIVE, OPS
 from qddot.compiler.ir.rules import Simplify, simplification
 from qddot.errors import KernelTooLargeError
@@ -188,7 +189,8 @@ class Graph:
         bound = _bound(op, values, [self.bounds[a] for a in args], result)
         if in_columns:
             return self.column(np.where(np.abs(result) <= bound, 0.0, result), bound)
-        return self.rounded(0.0 if abs(result) <= bound else result + 0.0, bound if math.isfinite(bound) else 0.0)
+        is_rounding = abs(result) <= bound < math.inf
+        return self.rounded(0.0 if is_rounding else result + 0.0, bound if math.isfinite(bound) else 0.0)
 
     def leaf(self, op: str, *args: Any) -> int:
         """An input, or a node that is not to be simplified."""
@@ -247,8 +249,12 @@ def _bound(op: str, values: Sequence[Any], bounds: Sequence[Any], result: Any) -
             comes_in = (bounds[0] + abs(result) * bounds[1]) / np.maximum(abs(values[1]), math.ulp(0.0))
         case "sqrt":
             comes_in = bounds[0] / np.maximum(result, math.ulp(0.0))
-        case "sin" | "cos":
+        case "sin" | "cos" | "tanh" | "arctan":
             comes_in = bounds[0] + 0.5 * UNIT
+        case "exp":
+            comes_in = abs(result) * (bounds[0] + 0.5 * UNIT)
+        case "log":
+            comes_in = bounds[0] / np.maximum(abs(values[0]), math.ulp(0.0)) + 0.5 * UNIT
         case _:  # a comparison or a choice
             return max(bounds) if op == "select" else 0.0
     return comes_in + 0.5 * UNIT * abs(result)
@@ -293,14 +299,10 @@ class Expr(Unknown):
     __mul__ = __rmul__ = _operator("mul")
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", swap=True)
     __lt__, __gt__ = _operator("less"), _operator("less", swap=True)
+    __le__, __ge__ = _operator("less_equal"), _operator("less_equal", swap=True)
 
-    def __pow__(self, n: int) -> Any:
-        if not isinstance(n, int) or n < 0:
-            raise TypeError(f"a traced value can be raised to whole powers of zero or more, not to {n!r}")
-        out: Any = 1.0
-        for _ in range(n):
-            out = out * self
-        return out
+    def __pow__(self, n: Any) -> Any:
+        return scalars.power(self, n)
 
     def __neg__(self) -> Any:
         return Expr(self.graph, self.graph.unary("neg", self.node))
@@ -313,6 +315,18 @@ class Expr(Unknown):
 
     def sqrt(self) -> Any:
         return self._with("sqrt")
+
+    def exp(self) -> Any:
+        return self._with("exp")
+
+    def log(self) -> Any:
+        return self._with("log")
+
+    def tanh(self) -> Any:
+        return self._with("tanh")
+
+    def arctan(self) -> Any:
+        return self._with("arctan")
 
     def arctan2(self, x: Any) -> Any:
         """The angle of the point (x, self); either may be a plain number."""

@@ -5,7 +5,9 @@
 | add sub mul div neg    | IEEE arithmetic              |
 | fma fms fnma fnms      | a·b + c, a·b - c, c - a·b, -(a·b) - c, rounded once |
 | sqrt sin cos arctan2   |                              |
-| less, select           | x < y; c ? x : y             |
+| exp log tanh arctan    | as `elementary` defines them, to the last bit |
+| less, less_equal       | x < y, x ≤ y                 |
+| select                 | c ? x : y                    |
 | const, input           | a number; the k-th input     |
 | column, cell           | while loops are traced: a number that differs from row to row; a row's memory |
 
@@ -17,9 +19,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from qddot import scalars
+from qddot.compiler.ir import elementary
 
 Slopes = Callable[..., tuple[Any, ...]]
 
@@ -47,20 +51,11 @@ def fused(a: float, b: float, c: float) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def divide(x: float, y: float) -> float:
-    """IEEE division: by zero gives infinity or NaN."""
-    if y != 0.0:
-        return x / y
-    if x == 0.0 or math.isnan(x):
-        return math.nan
-    return math.copysign(math.inf, x) * math.copysign(1.0, y)
-
-
 OPS: dict[str, Op] = {
     "add": Op(2, operator.add, lambda x, y, r: (1.0, 1.0), ("add",)),
     "sub": Op(2, operator.sub, lambda x, y, r: (1.0, -1.0), ("add",)),
     "mul": Op(2, operator.mul, lambda x, y, r: (y, x), ("mul",)),
-    "div": Op(2, divide, lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
+    "div": Op(2, scalars.divide, lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
     "neg": Op(1, operator.neg, lambda x, r: (-1.0,), ()),
     "fma": Op(3, fused, lambda a, b, c, r: (b, a, 1.0), ("mul", "add")),
     "fms": Op(3, lambda a, b, c: fused(a, b, -c), lambda a, b, c, r: (b, a, -1.0), ("mul", "add")),
@@ -70,7 +65,12 @@ OPS: dict[str, Op] = {
     "sin": Op(1, scalars.sin, lambda x, r: (scalars.cos(x),), ("sincos",)),
     "cos": Op(1, scalars.cos, lambda x, r: (-scalars.sin(x),), ("sincos",)),
     "arctan2": Op(2, math.atan2, lambda y, x, r: (x / (x * x + y * y), -(y / (x * x + y * y))), ("arctan2",)),
+    "exp": Op(1, partial(elementary.evaluate, "exp"), lambda x, r: (r,), ("exp",)),
+    "log": Op(1, partial(elementary.evaluate, "log"), lambda x, r: (1.0 / x,), ("log",)),
+    "tanh": Op(1, partial(elementary.evaluate, "tanh"), lambda x, r: (1.0 - r * r,), ("tanh",)),
+    "arctan": Op(1, partial(elementary.evaluate, "arctan"), lambda x, r: (1.0 / (1.0 + x * x),), ("arctan",)),
     "less": Op(2, operator.lt, lambda x, y, r: (0.0, 0.0), ("other",)),
+    "less_equal": Op(2, operator.le, lambda x, y, r: (0.0, 0.0), ("other",)),
     "select": Op(
         3,
         lambda c, x, y: x if c else y,
@@ -83,5 +83,6 @@ OPS: dict[str, Op] = {
     "cell": Op(0, float, None, ()),
 }
 
+COMPARISONS = frozenset({"less", "less_equal"})  # whose results are no numbers: they are for selects alone
 COMMUTATIVE = frozenset({"add", "mul"})
 LEAVES = frozenset({"const", "input", "column", "cell"})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot import notebook
 from qddot.compiler.ir.packed_output import Layout
 from qddot.errors import InputError
 
@@ -123,6 +124,21 @@ class Kernel:
 
     def __deepcopy__(self, memo: Any) -> Kernel:
         return self
+
+    def _repr_html_(self) -> str:
+        i = self.info
+        made = "from the cache" if i.cached else "compiled"
+        facts: list[tuple[str, object]] = [
+            ("method", f"{i.method}, {i.form}"),
+            ("why", i.why),
+            ("numbers", f"{i.dtype} × {i.lanes} lanes"),
+            ("inputs", ", ".join(f"{n} {s}" for n, s in zip(self.names, self.inputs, strict=True))),
+            ("result", str(self.output)),
+            ("code", f"{i.instructions:,} instructions, {i.code_bytes:,} bytes"),
+            ("time", f"{made} in {1e3 * i.compile_seconds:,.0f} ms"),
+        ]
+        ops = notebook.table(tuple(i.ops), [[notebook.number(n) for n in i.ops.values()]])
+        return notebook.card(f"Kernel {i.function}", "", notebook.table(("", ""), [f for f in facts if f[1]]), ops)
 
     def __repr__(self) -> str:
         i = self.info

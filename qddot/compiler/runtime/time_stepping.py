@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,17 @@ Array = NDArray[Any]
 Sizes = tuple[int, int, int]  # steps, the number of the first, how many between records
 
 _MIN_OPS_PER_THREAD = 2_000_000  # some 100 µs, twenty times the cost of handing work to a thread
+_NEVER = 2**62  # steps between records
 _MAX_OPS_PER_CALL = 1_000_000_000  # about a tenth of a second, after which an interruption is noticed
+
+
+class _Arguments(NamedTuple):
+    """Those of the compiled function, and what they point to."""
+
+    pointers: Any
+    numbers: Any
+    strides: Any
+    keep: tuple[Array, ...]
 
 
 class TimeLoop:
@@ -28,6 +40,7 @@ class TimeLoop:
         self._operations = max(1, instructions)
         if code.address is None:
             raise InputError(f"time stepping: {code.obstacle}")
+        self._address = code.address
         self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(code.address)
         self._env = ctypes.addressof(library_functions())
 
@@ -66,8 +79,8 @@ class TimeLoop:
         edges = split(len(state), operations // _MIN_OPS_PER_THREAD, multiple=self.layout.lanes)
 
         def part(low: int, high: int) -> None:
-            some = slice(low, high)
-            self._some(state[some], held[some], parameters[some], records[some], out[some], times, sizes)
+            arrays = [x[low:high] for x in (state, held, parameters, records, out)]
+            self._run(self._arguments(arrays, times, sizes))
 
         if len(edges) == 2:
             part(*edges)
@@ -75,21 +88,52 @@ class TimeLoop:
             in_parallel(part, edges)
         return out
 
-    def _some(
-        self,
-        state: Array,
-        held: Array,
-        parameters: Array,
-        records: Array,
-        out: Array,
-        times: tuple[float, float],
-        sizes: Sizes,
-    ) -> None:
+    def _run(self, given: _Arguments) -> None:
+        self._function(given.pointers, given.numbers, given.strides, self._env)
+
+    def _arguments(self, arrays: list[Array], times: tuple[float, float], sizes: Sizes) -> _Arguments:
+        """For states, held inputs, parameters, records, and states at the end."""
         clock = np.array([0.0, 0.0, *times])
         scratch = np.empty(self.layout.scratch + 64, np.uint8)
         aligned = -(-scratch.ctypes.data // 64) * 64
-        arrays = [state, held, parameters, records, out, clock]
-        pointers = (ctypes.c_void_p * 7)(*(a.ctypes.data for a in arrays), aligned)
-        numbers = (ctypes.c_int64 * 4)(len(state), *sizes)
-        strides = [a.strides[0] for a in arrays[:5]] + [held.strides[1], records.strides[1]]
-        self._function(pointers, numbers, (ctypes.c_int64 * 7)(*strides), self._env)
+        pointers = (ctypes.c_void_p * 7)(*(a.ctypes.data for a in (*arrays, clock)), aligned)
+        numbers = (ctypes.c_int64 * 4)(len(arrays[0]), *sizes)
+        strides = [a.strides[0] for a in arrays] + [arrays[1].strides[1], arrays[3].strides[1]]
+        return _Arguments(pointers, numbers, (ctypes.c_int64 * 7)(*strides), (*arrays, clock, scratch))
+
+    def stepper(self, state: Array, held: Array, parameters: Array, times: tuple[float, float]) -> Callable[[int], None]:
+        """A function that makes step number k of all samples in these arrays, in place, with nothing to look up.
+
+        The arrays are as in a call, contiguous, with one row of `held` for each sample; their content may change from step
+        to step. One sample keeps the interpreter's lock: to give it away takes as long as a step.
+        """
+        operations = len(state) * self._operations
+        edges = split(len(state), operations // _MIN_OPS_PER_THREAD, multiple=self.layout.lanes)
+        parts = {}
+        for low, high in pairwise(edges):
+            arrays = [x[low:high] for x in (state, held, parameters)]
+            nowhere = np.empty((high - low, 0, self.layout.n_recorded), state.dtype)
+            parts[low] = self._arguments([*arrays, nowhere, arrays[0]], times, (1, 0, _NEVER))
+        if len(parts) == 1:
+            return self._alone(parts[0], len(state) == 1)
+
+        def step(k: int) -> None:
+            for given in parts.values():
+                given.numbers[2] = k
+            in_parallel(lambda low, high: self._run(parts[low]), edges)
+
+        return step
+
+    def _alone(self, given: _Arguments, locked: bool) -> Callable[[int], None]:
+        """The step of samples that one thread computes."""
+        kind = ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE
+        function, numbers = kind(None)(self._address), given.numbers
+        addresses = [ctypes.c_void_p(ctypes.addressof(x)) for x in given[:3]]
+        pointers, sizes, strides, env = *addresses, ctypes.c_void_p(self._env)
+
+        def step(k: int) -> None:
+            numbers[2] = k
+            function(pointers, sizes, strides, env)
+
+        step.keep = given, self._code  # type: ignore[attr-defined]  # as long as the function lives
+        return step

@@ -65,8 +65,8 @@ class PartVector(JointVector):
 class PartColumns(JointColumns):
     """Six rows by the degrees of freedom."""
 
-    def stack(self) -> NDArray[Any]:
-        return parts(super().stack())
+    def stack(self, rows: Sequence[int] = range(6)) -> NDArray[Any]:
+        return parts(super().stack(rows))
 
 
 def parts(x: NDArray[Any]) -> NDArray[Any]:

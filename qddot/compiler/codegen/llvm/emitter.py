@@ -1,4 +1,4 @@
-"""One operation of the IR as lines of LLVM text: types and constants of a lane width, arithmetic, sine and cosine."""
+"""One operation of the IR as lines of LLVM text: types and constants of a lane width, arithmetic, functions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from struct import pack, unpack
 
-from qddot.compiler.codegen.llvm import sincos
+from qddot.compiler.codegen.llvm import elementary, sincos
 from qddot.compiler.codegen.llvm.sincos import number
 from qddot.compiler.targets.target import Target
 
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_COMPARISONS = {"less": "olt", "less_equal": "ole"}
 _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, False), "fnms": (True, True)}
 
 
@@ -77,13 +78,15 @@ class Emitter:
             return self._multiply_add(n, op, *args)
         if op == "sqrt":
             return [f"  %v{n} = call {V} @llvm.sqrt.{self.suffix}({V} {args[0]})"]
-        if op == "less":
-            return [f"  %v{n} = fcmp olt {V} {args[0]}, {args[1]}"]
+        if op in _COMPARISONS:
+            return [f"  %v{n} = fcmp {_COMPARISONS[op]} {V} {args[0]}, {args[1]}"]
         if op == "select":
             mask = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
             return [f"  %v{n} = select {mask} {args[0]}, {V} {args[1]}, {V} {args[2]}"]
         if op == "arctan2":
             return [f"  %v{n} = call {V} @arctan2_{self.lanes}({V} {args[0]}, {V} {args[1]}, ptr %env)"]
+        if op in elementary.NAMES:
+            return elementary.call(f"%v{n}", op, args[0], self.lanes, self.T)
         raise ValueError(f"straight-line code cannot have the operation {op!r}")
 
     def _multiply_add(self, n: int, op: str, a: str, b: str, c: str) -> list[str]:

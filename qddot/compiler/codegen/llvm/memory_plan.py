@@ -14,7 +14,7 @@ from math import prod
 
 from qddot.compiler.codegen.llvm.prefetch import L1_PREFETCH_MAX_LINES, NARROW_INPUT_MAX_NUMBERS
 from qddot.compiler.codegen.llvm.streamed_output import Ring, cut_into_tiles
-from qddot.compiler.ir.ops import LEAVES
+from qddot.compiler.ir.ops import COMPARISONS, LEAVES
 from qddot.compiler.ir.packed_output import SHORT_RESULT_MAX_NUMBERS
 from qddot.compiler.ir.program import Program
 
@@ -85,7 +85,7 @@ def input_tiles(program: Program, rows: dict[int, range], functions: list[list[i
     found: dict[int, InputTile] = {}
     for k, nodes in enumerate(functions):
         used = [x for n in nodes for x in graph.args[n]] + (program.outputs if k == len(functions) - 1 else [])
-        used += [y for x in used if graph.ops[x] == "less" for y in graph.args[x]]  # comparisons are repeated
+        used += [y for x in used if graph.ops[x] in COMPARISONS for y in graph.args[x]]  # comparisons are repeated
         for x in used:
             if graph.ops[x] == "input" and graph.args[x][0] in of:
                 i, numbers = of[graph.args[x][0]]
@@ -223,7 +223,7 @@ def _crossing(program: Program, functions: list[list[int]], elsewhere: dict[int,
         for n in nodes:
             operands = list(graph.args[n])
             for x in operands:
-                if x in home and home[x] != k and graph.ops[x] == "less":
+                if x in home and home[x] != k and graph.ops[x] in COMPARISONS:
                     operands.extend(graph.args[x])  # a comparison is not stored but repeated
                 elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in elsewhere:
                     last_use[x] = k

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qddot.compiler.codegen.llvm import sincos
+from qddot.compiler.codegen.llvm import elementary, sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
 from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.targets.target import Target
@@ -40,7 +40,9 @@ def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> s
     """The whole text: functions, and what the cores among them need."""
     emitters = {core.emitter.lanes: core.emitter for core in cores}
     widths = {*emitters, *(core.sincos_lanes for core in cores)}
-    return "\n".join([*functions, *_library(emitters, widths, target), *_declarations(widths, target), _METADATA])
+    text = "\n".join(functions)
+    library = [*_library(emitters, widths, target), *elementary.definitions(text, sorted(emitters))]
+    return "\n".join([text, *library, *_declarations(widths, target), _METADATA])
 
 
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:

@@ -22,7 +22,7 @@ from qddot.compiler.codegen.llvm.memory_plan import ZERO_WINDOW, CoreOptions, In
 from qddot.compiler.codegen.llvm.module import Core
 from qddot.compiler.codegen.llvm.prefetch import LINE_BYTES
 from qddot.compiler.codegen.llvm.transpose_eight_doubles import four_columns
-from qddot.compiler.ir.ops import LEAVES
+from qddot.compiler.ir.ops import COMPARISONS, LEAVES
 from qddot.compiler.ir.program import Program
 
 RELOAD_AFTER_OPS = 50  # since its last use, a value is reloaded; of 32 registers, with fewer the sooner (decision 12)
@@ -89,10 +89,10 @@ class FunctionBody:
             if n not in self.names:
                 self._transpose(tile)
             return self.names[n]
-        in_memory = op != "less" and (n not in self.own or n in self.plan.slots)
+        in_memory = op not in COMPARISONS and (n not in self.own or n in self.plan.slots)
         old = in_memory and self.now - self.used.get(n, self.now) > self.reload_after
         self.used[n] = self.now
-        if n not in self.names and op == "less":  # a comparison is not stored but repeated
+        if n not in self.names and op in COMPARISONS:  # a comparison is not stored but repeated
             self.lines += self.emitter.operation(n, op, [self._value(x) for x in self.graph.args[n]])
             self.names[n] = f"%v{n}"
         elif n not in self.names or old:

@@ -17,27 +17,13 @@ from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 Shape = tuple[int, ...]
 
 
-def _flat_offset(name: str, k: str, shape: Shape, strides: list[str]) -> list[str]:
-    """Lines that compute %name = the byte offset of the k-th entry of an array with any strides."""
-    lines, total = [], "0"
-    for j, d in enumerate(shape):
-        rest = prod(shape[j + 1 :])
-        lines.append(f"  %{name}.d{j} = udiv i64 {k}, {rest}")
-        lines.append(f"  %{name}.m{j} = urem i64 %{name}.d{j}, {d}")
-        lines.append(f"  %{name}.o{j} = mul i64 %{name}.m{j}, {strides[j]}")
-        lines.append(f"  %{name}.t{j} = add i64 %{name}.o{j}, {total}")
-        total = f"%{name}.t{j}"
-    lines.append(f"  %{name} = add i64 {total}, 0")
-    return lines
-
-
 def copy_function(
     name: str, shape: Shape, T: str, into_rows: bool, columns: Sequence[int] | None = None, plain: bool = False
 ) -> str:
     """Moves one state between an array and a lane of the columns, which are `%pitch` bytes apart.
 
-    The array may have any strides; `plain`: its entries are contiguous, and there are no arguments for strides. `columns`
-    is the column of each number, where they are not in order.
+    The array may have any strides, a loop for each of its axes; `plain`: its entries are contiguous, and there are no
+    arguments for strides. `columns` is the column of each number, where they are not in order.
     """
     text, index = "", "  %column.k = add i64 %k, 0"
     if columns is not None:
@@ -45,33 +31,49 @@ def copy_function(
         index = f"""  %column.k.p = getelementptr i32, ptr @{name}.table, i64 %k
   %column.k.i = load i32, ptr %column.k.p
   %column.k = zext i32 %column.k.i to i64"""
-    n = prod(shape)
     strides = [] if plain else [f"%c{j}" for j in range(len(shape))]
-    parameters = ", ".join(f"i64 {c}" for c in strides)
-    contiguous = f"  %at = mul i64 %k, {number_bytes(T)}"
-    offset = contiguous if plain else "\n".join(_flat_offset("at", "%k", shape, strides))
-    row, column = "%row.p", "%column.p"
-    source, target = (column, row) if into_rows else (row, column)
-    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *([parameters] if parameters else [])])
+    arguments = ", ".join(["ptr %row", "ptr %column", "i64 %pitch", *(f"i64 {c}" for c in strides)])
+    axes = list(zip(shape, strides, strict=True)) if strides else [(prod(shape), str(number_bytes(T)))]
+    source, target = ("%column.p", "%row.p") if into_rows else ("%row.p", "%column.p")
+    begin, end = _loops_over_axes(axes)
     return f"""{text}define internal void @{name}({arguments}) {{
 entry:
-  br label %step
-step:
-  %k = phi i64 [ 0, %entry ], [ %k1, %step ]
-{offset}
-  %row.p = getelementptr i8, ptr %row, i64 %at
+{begin}
 {index}
   %far = mul i64 %column.k, %pitch
   %column.p = getelementptr i8, ptr %column, i64 %far
   %value = load {T}, ptr {source}, align 1
   store {T} %value, ptr {target}, align 1
-  %k1 = add i64 %k, 1
-  %more = icmp ult i64 %k1, {n}
-  br i1 %more, label %step, label %done
-done:
+{end}
   ret void
 }}
 """
+
+
+def _loops_over_axes(axes: Sequence[tuple[int, str]]) -> tuple[str, str]:
+    """What stands before and after that which is done for each entry, %k, of an array at %row.p; axes: (size, stride)."""
+    begin, end, last = list[str](), list[str](), len(axes) - 1
+    for j, (size, stride) in enumerate(axes):
+        before, row, k = ("entry", "%row", "0") if j == 0 else (f"axis{j - 1}", f"%row{j - 1}", f"%k{j - 1}")
+        here, number = ("%row.p", "%k") if j == last else (f"%row{j}", f"%k{j}")
+        begin += [
+            f"  br label %axis{j}",
+            f"axis{j}:",
+            f"  %i{j} = phi i64 [ 0, %{before} ], [ %i{j}.next, %next{j} ]",
+            f"  {here} = phi ptr [ {row}, %{before} ], [ %row{j}.next, %next{j} ]",
+            f"  {number} = phi i64 [ {k}, %{before} ], [ %k.next, %next{j} ]",
+        ]
+        end[:0] = [
+            f"  br label %next{j}",
+            f"next{j}:",
+            *(["  %k.next = add i64 %k, 1"] if j == last else []),
+            f"  %i{j}.next = add i64 %i{j}, 1",
+            f"  %row{j}.next = getelementptr i8, ptr {here}, i64 {stride}",
+            f"  %more{j} = icmp ult i64 %i{j}.next, {size}",
+            f"  br i1 %more{j}, label %axis{j}, label %after{j}",
+            f"after{j}:",
+        ]
+    return "\n".join(begin), "\n".join(end)
 
 
 def has_transposes(lanes: int) -> bool:
