@@ -55,9 +55,7 @@ _LOAD_OPTIONS = ("floating_base", "package_dirs", "passive_forces", "snap", "own
 class FileOptions(TypedDict, total=False):
     """What may be said to `load` besides."""
 
-    srdf: (
-        str | os.PathLike[str] | bool
-    )  # the file with groups and configurations; True, the default: one beside the robot's
+    srdf: str | os.PathLike[str] | bool  # groups and configurations; True, the default: a file beside the robot's
     xacro_arguments: Mapping[str, str]  # what `xacro FILE name:=value` takes
 
 
