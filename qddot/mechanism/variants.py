@@ -73,8 +73,11 @@ def declared(model: Model, change: str = "") -> Builder:
 
 
 def built(parts: Builder, like: Model) -> Model:
-    """The model of the parts; shapes are where those of `like` are."""
-    return replace(parts.model(), source=like.source, package_dirs=like.package_dirs, trusted=like.trusted)
+    """The model of the parts; shapes are where those of `like` are, and so are groups of joints that are there."""
+    model = parts.model()
+    own = {model.joint_names[i]: model.joint[i].nq for i, _ in model.outward() if model.mimic[i] is None}
+    groups = like.groups.among(set(model.joint_names), own)
+    return replace(model, source=like.source, package_dirs=like.package_dirs, trusted=like.trusted, groups=groups)
 
 
 def weld(joint: DeclaredJoint, placement: Transform) -> DeclaredJoint:
@@ -248,7 +251,9 @@ def scaled(model: Model, length: float, mass: float | None = None) -> Model:
     for name, c in parts._couplings.items():
         left, right = ({joint: k / unit[joint] for joint, k in side.items()} for side in (c.joints, c.of))
         parts._couplings[name] = c._replace(joints=left, of=right)
-    return replace(built(parts, model), source="", package_dirs=())
+    factors = {name: [s if unit == "m" else 1.0 for unit in j.joint.coordinate_units] for name, j in parts._joints.items()}
+    done = built(parts, model)
+    return replace(done, source="", package_dirs=(), groups=done.groups.scaled(factors))
 
 
 def _factor(x: Any, what: str) -> float:
@@ -310,6 +315,7 @@ def renamed(
         constraints=tuple(replace(x, name=of_joints[x.name]) for x in model.constraints),
         source=model.source if same else "",  # shapes are found by the names of links
         package_dirs=model.package_dirs if same else (),
+        groups=model.groups.renamed(of_joints),
     )
 
 
