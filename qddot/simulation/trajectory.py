@@ -163,6 +163,7 @@ class Trajectory:
         after = np.minimum(k + 1, len(self.t) - 1)
         span = self.t[after] - self.t[k]
         s = np.where(span > 0.0, (at - self.t[k]) / np.where(span > 0.0, span, 1.0), 0.0)
+        after = np.where(s > 0.0, after, k)  # a state that is not finite is not that of its neighbours
 
         def between(x: Array) -> Array:
             w = s.reshape(-1, *(1,) * (x.ndim - len(self.batch) - 1))
@@ -245,7 +246,10 @@ class Trajectory:
         return show(self.robot, self, **options)
 
     def save_html(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Writes one self-contained page that plays the motion in any browser, without Python; extra `[view]`."""
+        """Writes one self-contained page that plays the motion in any browser, without Python.
+
+        `qddot.viewer.save_html` has the options.
+        """
         from qddot.viewer import save_html
 
         return save_html(self, path, **options)

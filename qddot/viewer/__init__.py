@@ -1,4 +1,4 @@
-"""A robot in the browser: `qddot view FILE`, `trajectory.show()`, `trajectory.save_html(...)`. Needs the extra `[view]`."""
+"""A robot in the browser: `qddot view FILE` and `trajectory.show()` (extra `[view]`), and `trajectory.save_html(...)`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from qddot import notebook
-from qddot.errors import InputError, RecordingError, extra, printable
+from qddot.errors import RecordingError, printable
 
 if TYPE_CHECKING:
     from qddot.viewer.app import Viewer
@@ -60,9 +58,13 @@ def save_html(
     *,
     frames_a_second: float = 30.0,
     layers: Sequence[str] = (),
+    title: str | None = None,
 ) -> Path:
-    """Writes a page that needs nothing else: the motion at so many frames a second, with the `layers` named shown."""
-    page, file = page_of(trajectory, frames_a_second=frames_a_second, layers=layers), Path(path)
+    """Writes a page that needs nothing else, of at most 2 MB: the motion, curves of energy and torques, and a few lines
+    about the robot. `layers` are shown beside the links; the `title` is the robot's name if none is given."""
+    from qddot.viewer.page import page_of
+
+    page, file = page_of(trajectory, frames_a_second=frames_a_second, layers=layers, title=title), Path(path)
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -85,36 +87,6 @@ class InlinePage:
 
 def inline(trajectory: ShownTrajectory, *, height: int = 480, **options: Any) -> InlinePage:
     """The page of `save_html`, with its options, to be the value of a cell of a notebook."""
+    from qddot.viewer.page import page_of
+
     return InlinePage(page_of(trajectory, **options), trajectory.robot.name, height)
-
-
-def page_of(trajectory: ShownTrajectory, *, frames_a_second: float = 30.0, layers: Sequence[str] = ()) -> str:
-    """The text of that page."""
-    viser = extra("viser", "view", "a page of a trajectory")
-    from qddot.viewer.app import silent
-    from qddot.viewer.scene import LAYERS, Scene, some_of
-
-    if trajectory.batch:
-        raise InputError(f"a page shows one simulation, and this is a batch of {trajectory.batch}: take .sample(k)")
-    if unknown := [name for name in layers if name not in LAYERS]:
-        raise InputError(f"layer {unknown[0]!r} is not known; take some of {', '.join(LAYERS)}")
-    count = max(2, round((trajectory.t[-1] - trajectory.t[0]) * frames_a_second) + 1)
-    times = np.linspace(trajectory.t[0], trajectory.t[-1], count)
-    frames = trajectory.resampled(times)
-    with silent():
-        server = viser.ViserServer(host="127.0.0.1", port=8080, verbose=False)
-    try:
-        scene = Scene(server, trajectory.robot, some_of(trajectory.q))
-        for name in layers:
-            scene.show_layer(name, True)
-        recorder = server.get_scene_serializer()
-        forces = frames.channels.get("f_ext")
-        for k in range(count):
-            tau = None if frames.tau is None else frames.tau[k]
-            scene.place(frames.q[k], tau, None if forces is None else forces[k])
-            recorder.insert_sleep(float(times[1] - times[0]))
-        page: str = recorder.as_html()
-    finally:
-        with silent():
-            server.stop()
-    return page

@@ -17,17 +17,16 @@ from qddot import notebook
 from qddot.errors import InputError, extra, printable
 from qddot.mechanism.array_axes import columns
 from qddot.mechanism.model import Model
+from qddot.viewer.curves import COLORS, diagrams
 from qddot.viewer.protocols import ShownRobot, ShownTrace, ShownTrajectory
-from qddot.viewer.scene import LAYERS, Scene, some_of
+from qddot.viewer.scene import Scene
+from qddot.viewer.stage import LAYERS, some_of
 from qddot.viewer.values import ValuesTab
 
 Array = NDArray[Any]
 
 FRAMES_A_SECOND, _CURVE_UPDATES = 30.0, 8.0
-_MAX_CURVE_POINTS = 400  # of a curve beside the robot
-_MAX_CURVES = 8
 _SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
-_COLORS = ("#4287c8", "#ec8c3a", "#5ea66e", "#be5a64", "#8c73b9", "#78828c", "#c8a83a", "#3aa8a8")
 
 
 @contextmanager
@@ -248,25 +247,16 @@ class Viewer:
     # ---- curves
 
     def _add_curves(self) -> None:
-        x = self._played
-        rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), _MAX_CURVE_POINTS)).round().astype(int))
-        self._curve_times, self._curve_shown = x.t[rows], -1
-        energies = {"total": x.energy[rows], "kinetic": x.kinetic_energy[rows], "potential": x.potential_energy[rows]}
-        self.curves = [(self._curve("Energy [J]", energies), list(energies.values()))]
-        tau = np.zeros((len(x), 0)) if x.tau is None else x.tau
-        for unit, title in (("N m", "Torque [N m]"), ("N", "Force [N]")):
-            columns = [] if x.tau is None else [k for k, c in enumerate(x.columns("tau")) if c.unit == unit]
-            largest = sorted(columns, key=lambda k: -float(np.max(np.abs(tau[:, k]))))[:_MAX_CURVES]
-            torques = {x.columns("tau")[k].name: tau[rows, k] for k in sorted(largest) if np.any(tau[:, k])}
-            if torques:
-                self.curves.append((self._curve(title, torques), list(torques.values())))
+        self._curve_times, found = diagrams(self._played)
+        self._curve_shown = -1
+        self.curves = [(self._curve(d.title, d.values), list(d.values.values())) for d in found]
 
     def _curve(self, title: str, values: dict[str, Array]) -> Any:
         t, every = self._curve_times, np.concatenate(list(values.values()))
         low, high = float(np.nanmin(every)), float(np.nanmax(every))
         margin = 0.05 * (high - low) or max(1e-3, 0.05 * abs(high))
         series: list[dict[str, Any]] = [{"label": "t [s]"}]
-        series += [{"label": printable(n), "stroke": _COLORS[k % len(_COLORS)], "width": 1.5} for k, n in enumerate(values)]
+        series += [{"label": printable(n), "stroke": COLORS[k % len(COLORS)], "width": 1.5} for k, n in enumerate(values)]
         scales = {
             "x": {"time": False, "auto": False, "range": (float(t[0]), float(max(t[-1], t[0] + 1e-3)))},
             "y": {"auto": False, "range": (low - margin, high + margin)},

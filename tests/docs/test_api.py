@@ -1,14 +1,16 @@
-"""The API page as Sphinx makes it: nothing of a public class is missing, and no docstring is cut."""
+"""The pages of the API as Sphinx makes them: nothing of a public class is missing, and no docstring is cut."""
 
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 import qddot
+from qddot import tasks, viewer
 from qddot.cli import cache
 from qddot.cli.robot_file import _FILE
 from qddot.mechanism import declared_joint
@@ -17,17 +19,18 @@ from tests.support.paths import ROOT
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """The page as plain text, in one line."""
+    """The pages of the API as plain text, in one line."""
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_parser")
     pytest.importorskip("furo")
     folder = tmp_path_factory.mktemp("api")
     (folder / "conf.py").write_bytes((ROOT / "docs" / "conf.py").read_bytes())
     (folder / "index.md").write_bytes((ROOT / "docs" / "api.md").read_bytes())
+    shutil.copytree(ROOT / "docs" / "api", folder / "api")
     command = [sys.executable, "-m", "sphinx", "-q", "-b", "text", str(folder), str(folder / "out")]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
-    return _plain((folder / "out" / "index.txt").read_text(encoding="utf-8"))
+    return " ".join(_plain(file.read_text(encoding="utf-8")) for file in sorted((folder / "out").rglob("*.txt")))
 
 
 def _plain(text):
@@ -44,6 +47,13 @@ def test_every_public_name_is_there_with_all_that_is_said_of_it(page, of):
         assert re.search(rf"\b{name}\b", page), name
         first = _plain(text.split("\n\n")[0])
         assert first in page, f"{name}: {first}"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("of", [qddot, qddot.simulation, tasks, viewer], ids=lambda m: m.__name__)
+def test_every_name_that_a_module_exports_is_there(page, of):
+    for name in of.__all__:
+        assert name == "__version__" or re.search(rf"\b{name}\b", page), name
 
 
 def test_options_of_joints_are_there(page):

@@ -225,7 +225,7 @@ def test_plot(tmp_path, fivebar, batch):
         ("xarray", lambda x, path: x.to_xarray()),
         ("pyarrow", lambda x, path: x.save(path / "x.parquet")),
         ("mcap", lambda x, path: x.save(path / "x.mcap")),
-        ("viser", lambda x, path: x.save_html(path / "x.html")),
+        ("viser", lambda x, path: x.show()),
     ],
 )
 def test_a_package_that_is_not_there_is_named(monkeypatch, tmp_path, module, use):

@@ -184,8 +184,26 @@ def test_names_run_no_script_in_a_page(chromium, tmp_path):
         finally:
             page.close()
             viewer.close()
-    x.save_html(tmp_path / "run.html")
-    assert SCRIPT not in (tmp_path / "run.html").read_text()
+
+
+def test_names_run_no_script_in_a_saved_page(chromium, tmp_path):
+    """Names and the title stand there as text, and a script that is not the page's own is refused."""
+    names = [SCRIPT, ATTACKS["lines"], "</script><script>document.title='run'</script>"]
+    file = run(names).save_html(tmp_path / "run.html", title=names[-1])
+    written = file.read_text(encoding="utf-8")
+    assert SCRIPT not in written
+    assert written.count("<script") == 2
+    page = chromium.new_page(viewport={"width": 900, "height": 500})
+    try:
+        page.goto(file.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        assert page.title() == page.locator("h1").inner_text() == names[-1]
+        assert page.locator("img").count() == 0
+        assert SCRIPT in page.locator(".legend").last.inner_text()
+        page.evaluate("document.body.appendChild(document.createElement('script')).textContent = 'document.title = 1'")
+        assert page.title() == names[-1]
+    finally:
+        page.close()
 
 
 def test_a_saved_page_within_a_cell(chromium, tmp_path):

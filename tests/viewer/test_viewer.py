@@ -11,7 +11,7 @@ import qddot
 from qddot.cli.main import main
 from qddot.spatial.rotation import quaternions_of
 from qddot.viewer import geometry, shapes, urdf_shapes
-from qddot.viewer.scene import LAYERS
+from qddot.viewer.stage import LAYERS
 from tests.support.meshes import write_stl
 from tests.support.real_robots import ROBOTS, URDFS, WHY
 from tests.support.rollouts import rollout
@@ -327,23 +327,6 @@ def test_play_pause_scrub_and_layers(chromium):
         viewer.close()
 
 
-def test_one_file(chromium, tmp_path):
-    robot = qddot.load("fivebar")
-    q, _ = robot.close_loops(robot.neutral())
-    x = rollout(robot, q, np.zeros(4), dt=2e-3, steps=200)
-    path = x.save_html(tmp_path / "fivebar.html", layers=["centre of mass"])
-    x.save(tmp_path / "run")
-    assert main(["view", str(tmp_path / "run"), "--html", str(tmp_path / "again.html")]) == 0
-    assert (tmp_path / "again.html").stat().st_size > 100_000
-    page = Page(chromium, path.as_uri(), offline=True)  # it needs nothing from anywhere
-    try:
-        first = page.until(lambda p: dark(p) > 0.003, "the canvas stays blank")
-        page.changed(page.changed(first))  # it plays
-        assert not page.errors()
-    finally:
-        page.page.close()
-
-
 def test_arrows_are_where_forces_act():
     """External forces lie on the line that their moments say, weights add up, torques are along their axes."""
     pytest.importorskip("viser", reason="needs viser: pip install 'qddot[view]'")
@@ -355,16 +338,16 @@ def test_arrows_are_where_forces_act():
     try:
         scene, rng = viewer.scene, np.random.default_rng(0)
         f, r = rng.standard_normal((2, 13, 3))
-        for k, (start, way) in enumerate(scene._forces(np.concatenate([np.cross(r, f), f], axis=-1))):
+        for k, (start, way) in enumerate(scene.forces(np.concatenate([np.cross(r, f), f], axis=-1))):
             np.testing.assert_allclose(np.cross(start, f[k]), np.cross(r[k], f[k]), atol=1e-12)
             np.testing.assert_allclose(np.cross(way, f[k]), 0.0, atol=1e-12)
             assert way @ f[k] > 0.0
         T = robot.forward_kinematics(q)
-        weights = [R @ way for R, (_, way) in zip(T[:, :3, :3], scene._weights(scene._poses(q)), strict=True)]
+        weights = [R @ way for R, (_, way) in zip(T[:, :3, :3], scene.weights(scene.poses(q)), strict=True)]
         np.testing.assert_allclose(sum(weights), [0.0, 0.0, -0.5 * scene.size], atol=1e-12)
         tau = rng.standard_normal(18)
         knee = robot.model.joint_index("front_left_knee") - 1
-        _, way = scene._torques(tau)[knee]
+        _, way = scene.torques(tau)[knee]
         assert way[1] * tau[robot.v_index["front_left_knee"]] > 0.0  # about its y axis
         np.testing.assert_array_equal(way[[0, 2]], 0.0)
     finally:
