@@ -18,7 +18,7 @@ from qddot.errors import printable
 
 Array = NDArray[Any]
 
-_MAX_TEXT_CHARS = 200  # of a name in a table
+_MAX_NAME_CHARS, MAX_TEXT_CHARS = 200, 1500  # of a name, and of a message
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_POINTS, _SPARK_LINES = 160, 28, 120, 16
 _STYLE = """<style>
 .qddot{font:13px/1.45 system-ui,sans-serif;max-width:100%}
@@ -43,13 +43,13 @@ class Markup(str):
     __slots__ = ()
 
 
-def escaped(value: object) -> Markup:
-    """A value as text in HTML: markup characters as entities, control characters as escapes, long names cut."""
+def escaped(value: object, most: int = _MAX_NAME_CHARS) -> Markup:
+    """A value as text in HTML: markup characters as entities, control characters as escapes, cut after so many."""
     if isinstance(value, Markup):
         return value
     text = str(value)
-    if len(text) > _MAX_TEXT_CHARS:
-        text = f"{text[: _MAX_TEXT_CHARS - 1]}…"
+    if len(text) > most:
+        text = f"{text[: most - 1]}…"
     return Markup(html.escape(printable(text)))
 
 
@@ -85,6 +85,11 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
     return Markup(f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>")
 
 
+def paragraph(text: object, of_class: str = "note") -> Markup:
+    """A message, in whole."""
+    return Markup(f"<div class={of_class}>{escaped(text, MAX_TEXT_CHARS)}</div>")
+
+
 def section(title: object, body: Markup, is_open: bool = True) -> Markup:
     """A part that can be folded."""
     return Markup(f"<details{' open' if is_open else ''}><summary>{escaped(title)}</summary>{body}</details>")
@@ -99,17 +104,15 @@ def card(title: object, note: object, *parts: Markup) -> str:
 
 def sparkline(y: Array) -> Markup:
     """A curve without axes, as SVG; rows of a matrix are curves of one picture. Values that are not finite are left out."""
-    rows = np.atleast_2d(np.asarray(y, dtype=float))
-    rows = rows[_some(len(rows), _SPARK_LINES)]
-    count = rows.shape[-1]
-    keep = _some(count, _SPARK_POINTS)
+    rows = np.atleast_2d(y)
+    rows = rows[np.ix_(_some(len(rows), _SPARK_LINES), _some(rows.shape[-1], _SPARK_POINTS))].astype(float)
     finite = rows[np.isfinite(rows)]
     if not finite.size:
         return escaped("no finite values")
     low, span = float(finite.min()), float(np.ptp(finite))
     opacity = 1.0 if len(rows) == 1 else 0.45
     paths = "".join(
-        f"<path d='{_path(row[keep], low, span)}' fill=none stroke='#4287c8' stroke-width=1.3 stroke-opacity={opacity} />"
+        f"<path d='{_path(row, low, span)}' fill=none stroke='#4287c8' stroke-width=1.3 stroke-opacity={opacity} />"
         for row in rows
     )
     size = f"width={_SPARK_WIDTH} height={_SPARK_HEIGHT} viewBox='0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}'"

@@ -101,7 +101,8 @@ class Progress:
     def __init__(self, stage: str, *, enabled: bool | None = None) -> None:
         self.stage, self._done, self._first = stage, None, None
         self._begin = self._last = time.perf_counter()
-        self._sink, self._is_shown, self._over = _sink(enabled), False, threading.Event()
+        self._sink, self._is_shown = _sink(enabled), False
+        self._over: threading.Event | None = None
         self._thread: threading.Thread | None = None
 
     _done: float | None
@@ -122,21 +123,22 @@ class Progress:
         _active.append(self)
         if self._sink is not None:
             run = contextvars.copy_context().run  # a notebook knows by it which cell an output belongs to
-            self._thread = threading.Thread(target=run, args=(self._watch,), name="qddot-progress", daemon=True)
+            self._over = threading.Event()
+            self._thread = threading.Thread(target=run, args=(self._watch, self._over), name="qddot-progress", daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread is not None:
+        if self._over is not None and self._thread is not None:
+            self._over.set()
             self._thread.join()
         if self in _active:
             _active.remove(self)
         if self._is_shown and self._sink is not None:
             self._sink.clear()
 
-    def _watch(self) -> None:
-        while not self._over.wait(NOTICE_SECONDS):
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(NOTICE_SECONDS):
             self._show()
 
     def _show(self) -> None:
@@ -161,10 +163,10 @@ class Loop(Progress):
     """
 
     def __init__(self, stage: str, total: int, *, samples: int = 1) -> None:
-        super().__init__(stage)
+        super().__init__(stage, enabled=False)
         self._total, self._finished, self._piece = total, 0, max(1, _FIRST_PIECE // max(1, samples))
-        if any(other.done is not None for other in _active):
-            self._sink = None
+        if total > self._piece and not any(other.done is not None for other in _active):
+            self._sink = _sink(None)
 
     def __enter__(self) -> Loop:
         _active.append(self)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.compiler.runtime.forks import guard
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.llvm_compile import invalid_calls
 from qddot.dynamics import pipeline
@@ -26,8 +27,11 @@ from qddot.dynamics.solvability import Solvability
 from qddot.errors import KernelTooLargeError, QddotWarning, one_name
 from qddot.mechanism.configurations import batched
 from qddot.mechanism.model import Model
+from qddot.spatial.traced_array import exchanging
 
 Array = NDArray[Any]
+
+guard(exchanging)
 
 
 class Engine:

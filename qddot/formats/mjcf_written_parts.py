@@ -11,7 +11,7 @@ from qddot.formats.writer import Losses, element, free_name, numbers
 from qddot.joints import Cylindrical, Fixed, Free, Joint, Prismatic, Revolute, Spherical, Translational
 from qddot.joints.rotational import SphericalEuler, Universal
 from qddot.mechanism.couplings import Coupling, Terms
-from qddot.mechanism.model import Frame, Model
+from qddot.mechanism.model import Frame, Loop, Model
 from qddot.spatial import Transform
 from qddot.spatial.rotation import EYE, Mat, Rotation, Vec, rotation_quaternion
 
@@ -136,18 +136,28 @@ class Loops:
         self.added: dict[int, list[Frame]] = {}
         self._lines: list[str] = []
         self._model, self._taken = model, set(model.frame_names)
+        self._names = {loop.name for loop in model.loops} | {c.name for c in model.constraints}
         for loop in model.loops:
             owner = f"loop {loop.name!r}"
-            if not isinstance(loop.joint, Spherical | Fixed):
+            if not isinstance(loop.joint, Spherical | Fixed | Revolute):
                 losses.lose(owner, f"it is closed by a {loop.joint.kind} joint")
                 continue
             before = len(self._taken)
-            a = self._site(f"{loop.name}/a", loop.link_a, loop.placement_a)
-            b = self._site(f"{loop.name}/b", loop.link_b, loop.placement_b)
-            tag = "weld" if isinstance(loop.joint, Fixed) else "connect"
-            self._lines.append(element(tag, {"name": losses.name(loop.name, owner), "site1": a, "site2": b}))
+            self._hold(losses.name(loop.name, owner), loop, "weld" if isinstance(loop.joint, Fixed) else "connect")
+            if isinstance(loop.joint, Revolute):
+                along = Transform(p=loop.joint.axis)
+                a, b = loop.placement_a @ along, loop.placement_b @ along
+                self._hold(
+                    free_name(f"{loop.name}/axis", self._names), loop._replace(placement_a=a, placement_b=b), "connect"
+                )
+                losses.note(owner, "MJCF closes no loops by a revolute joint", "two points on its axis are held")
             if len(self._taken) > before:
                 losses.note(owner, "MJCF closes loops between sites", "sites were added, which are read as frames")
+
+    def _hold(self, name: str, loop: Loop, tag: str) -> None:
+        a = self._site(f"{name}/a", loop.link_a, loop.placement_a)
+        b = self._site(f"{name}/b", loop.link_b, loop.placement_b)
+        self._lines.append(element(tag, {"name": name, "site1": a, "site2": b}))
 
     def equalities(self) -> list[str]:
         """The lines of <equality>."""

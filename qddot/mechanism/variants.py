@@ -19,7 +19,8 @@ from qddot.mechanism.couplings import Coupling, Declared
 from qddot.mechanism.declared_joint import DeclaredJoint, ground
 from qddot.mechanism.declared_tree import DeclaredLink
 from qddot.mechanism.model import Frame, Limits, Model
-from qddot.mechanism.validation import check_inertia, check_mass, constant, inertia_matrix, numbers, rigid
+from qddot.mechanism.placements import Placement, placed
+from qddot.mechanism.validation import check_inertia, check_mass, constant, inertia_matrix, numbers
 from qddot.spatial import Inertia, Transform, constant_transform, inertia_from, transform_inertia, zero_inertia
 from qddot.spatial.joint_blocks import Vector
 from qddot.spatial.rotation import IDENTITY, ZERO, scale
@@ -72,8 +73,11 @@ def declared(model: Model, change: str = "") -> Builder:
 
 
 def built(parts: Builder, like: Model) -> Model:
-    """The model of the parts; shapes are where those of `like` are."""
-    return replace(parts.model(), source=like.source, package_dirs=like.package_dirs, trusted=like.trusted)
+    """The model of the parts; shapes are where those of `like` are, and so are groups of joints that are there."""
+    model = parts.model()
+    own = {model.joint_names[i]: model.joint[i].nq for i, _ in model.outward() if model.mimic[i] is None}
+    groups = like.groups.among(set(model.joint_names), own)
+    return replace(model, source=like.source, package_dirs=like.package_dirs, trusted=like.trusted, groups=groups)
 
 
 def weld(joint: DeclaredJoint, placement: Transform) -> DeclaredJoint:
@@ -109,14 +113,14 @@ def with_payload(
     return replace(model, inertia=carried, frames=frames, findings=tuple(findings))
 
 
-def attach(model: Model, other: Model, frame: str, pose: Transform | None = None, prefix: str = "") -> Model:
+def attach(model: Model, other: Model, frame: str, pose: Placement | None = None, prefix: str = "") -> Model:
     """The model with another one whose world stands in a frame of this one; names of the other begin with `prefix`."""
     change = "grows by the coordinates of what is attached"
     added = renamed(other, prefix=prefix) if prefix else other
     parts, more = declared(model, change), declared(added, change)
     found, element = model.frame(frame), f"robot {other.name!r}"
     _refuse_unfit(model, added, found)
-    place = constant(found.placement @ rigid(pose, element, "", parts.find))
+    place = constant(found.placement @ placed(pose, element, "", parts.find))
     holder = model.link_names[found.link]
     for kind, ours, theirs in (
         ("link or frame", model.frame_names, added.frame_names[1:]),
@@ -247,7 +251,9 @@ def scaled(model: Model, length: float, mass: float | None = None) -> Model:
     for name, c in parts._couplings.items():
         left, right = ({joint: k / unit[joint] for joint, k in side.items()} for side in (c.joints, c.of))
         parts._couplings[name] = c._replace(joints=left, of=right)
-    return replace(built(parts, model), source="", package_dirs=())
+    factors = {name: [s if unit == "m" else 1.0 for unit in j.joint.coordinate_units] for name, j in parts._joints.items()}
+    done = built(parts, model)
+    return replace(done, source="", package_dirs=(), groups=done.groups.scaled(factors))
 
 
 def _factor(x: Any, what: str) -> float:
@@ -309,6 +315,7 @@ def renamed(
         constraints=tuple(replace(x, name=of_joints[x.name]) for x in model.constraints),
         source=model.source if same else "",  # shapes are found by the names of links
         package_dirs=model.package_dirs if same else (),
+        groups=model.groups.renamed(of_joints),
     )
 
 

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ _PARTS: dict[type, tuple[str, ...]] = {
     Motion: ("ω x", "ω y", "ω z", "v x", "v y", "v z"),
     Force: ("m x", "m y", "m z", "f x", "f y", "f z"),
 }
+
+
+_MAX_HTML_LINKS = 100  # of one symbol in a notebook; text and CSV have all
 
 
 class Symbol(NamedTuple):
@@ -172,7 +176,7 @@ class Trace:
         of_links, symbol_ = self[symbol], self.symbols[symbol]
         head: tuple[str, ...] = _PARTS.get(self.kinds[symbol], ()) if symbol in self.kinds else ()
         rows: list[Sequence[Any]] = []
-        for link, value in of_links.items():
+        for link, value in islice(of_links.items(), _MAX_HTML_LINKS):
             if isinstance(value, Mapping):
                 rows += [(f"{link}, {other}", notebook.matrix(array)) for other, array in value.items()]
             elif value.ndim == 1 and len(value) == len(head):
@@ -180,6 +184,8 @@ class Trace:
             else:
                 rows.append((link, notebook.matrix(value)))
         flat = bool(rows) and len(rows[0]) == len(head) + 1 and bool(head)
+        if len(of_links) > _MAX_HTML_LINKS:
+            rows.append((f"and {len(of_links) - _MAX_HTML_LINKS} more", *([""] * (len(rows[0]) - 1))))
         is_small = flat or all(np.ndim(x) == 1 for x in of_links.values() if not isinstance(x, Mapping))
         return notebook.section(symbol_.text, notebook.table(("link", *(head if flat else ("value",))), rows), is_small)
 

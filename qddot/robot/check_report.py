@@ -57,11 +57,9 @@ class CheckReport:
         ]
         parts = [notebook.table(("", "identity", "error", "allowed"), rows)]
         if self.findings:
-            found = [(f.severity, f.where, f.element, f.message, f.fix) for f in self.findings]
-            parts.insert(0, notebook.table(("finding", "where", "element", "what", "fix"), found))
+            parts = [*(notebook.paragraph(f"{f.severity}: {f}") for f in self.findings), *parts]
         if self.no_forward_dynamics:
-            text = notebook.escaped(f"forward dynamics is not defined: {self.no_forward_dynamics}")
-            parts.insert(0, Markup(f"<div class=bad>{text}</div>"))
+            parts.insert(0, notebook.paragraph(f"forward dynamics is not defined: {self.no_forward_dynamics}", "bad"))
         return notebook.card(f"Check of {self.name}", self.summary, *parts)
 
 

@@ -15,7 +15,6 @@ from qddot import formats, robots
 from qddot.dynamics.input_checks import positive
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, message, printable, shown, unexpected, unknown
 from qddot.formats.files import of_file
-from qddot.formats.srdf import with_groups, with_groups_beside
 from qddot.mechanism import builder
 from qddot.mechanism.model import Model
 from qddot.robot import Robot
@@ -56,9 +55,7 @@ _LOAD_OPTIONS = ("floating_base", "package_dirs", "passive_forces", "snap", "own
 class FileOptions(TypedDict, total=False):
     """What may be said to `load` besides."""
 
-    srdf: (
-        str | os.PathLike[str] | bool
-    )  # the file with groups and configurations; True, the default: one beside the robot's
+    srdf: str | os.PathLike[str] | bool  # groups and configurations; True, the default: a file beside the robot's
     xacro_arguments: Mapping[str, str]  # what `xacro FILE name:=value` takes
 
 
@@ -117,6 +114,8 @@ def _with_groups(
     """With the groups and configurations of an SRDF file: that one, or with True one that is found beside the robot's."""
     if srdf is False or (srdf is True and model.groups.joints):  # a saved robot has its own
         return model
+    from qddot.formats.srdf import with_groups, with_groups_beside
+
     if srdf is True:
         return with_groups_beside(model, Path(source), package_dirs)
     if not isinstance(srdf, str | os.PathLike):

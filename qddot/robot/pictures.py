@@ -48,11 +48,11 @@ class PictureMethods(RobotBase):
         rows = [self._html_row(i) for i, _ in list(model.outward())[:_MAX_ROWS]]
         parts = [notebook.table(head, rows)]
         if model.n_links > _MAX_ROWS:
-            parts.append(_paragraph(f"and {model.n_links - _MAX_ROWS} more links"))
+            parts.append(notebook.paragraph(f"and {model.n_links - _MAX_ROWS} more links"))
         for loop in model.loops[:_MAX_ROWS]:
             a, b = model.link_names[loop.link_a], model.link_names[loop.link_b]
-            parts.append(_paragraph(f"loop {loop.name}: {loop.joint.kind} between {a} and {b}"))
-        parts += [_paragraph(f"{f.severity}: {f}") for f in model.findings if f.severity != "note"]
+            parts.append(notebook.paragraph(f"loop {loop.name}: {loop.joint.kind} between {a} and {b}"))
+        parts += [notebook.paragraph(f"{f.severity}: {f}") for f in model.findings if f.severity != "note"]
         return notebook.card(f"Robot {self.name}", note, *parts)
 
     def _html_row(self, i: int) -> list[object]:
@@ -71,7 +71,3 @@ def _bound(x: Sequence[float]) -> object:
     if not any(map(math.isfinite, x)):
         return notebook.number(None)
     return notebook.number(x[0]) if len(set(x)) == 1 else ", ".join(f"{v:g}" for v in x)
-
-
-def _paragraph(text: str) -> Markup:
-    return Markup(f"<div>{notebook.escaped(text)}</div>")

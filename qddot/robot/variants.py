@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from qddot.errors import InputError, shown
 from qddot.mechanism import parameters, reductions, variants
 from qddot.mechanism.model import Model
+from qddot.mechanism.placements import Placement
 from qddot.robot.base import RobotBase
-from qddot.spatial import Transform
 
 
 class VariantMethods(RobotBase):
@@ -38,7 +38,7 @@ class VariantMethods(RobotBase):
         """
         return self._like(variants.with_payload(self.model, frame, (mass, com, inertia), name, allow_unphysical))
 
-    def attach(self, other: RobotBase, frame: str, pose: Transform | None = None, *, prefix: str = "") -> Self:
+    def attach(self, other: RobotBase, frame: str, pose: Placement | None = None, *, prefix: str = "") -> Self:
         """The robot with another one, such as a gripper, whose world stands at `pose` in a link or frame of this one.
 
         Coordinates of the other come after those of this robot; `prefix` begins its names. Gravity is this robot's.

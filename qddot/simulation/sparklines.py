@@ -30,10 +30,9 @@ def _section(x: Trajectory, name: str, is_open: bool) -> Markup:
     flat = array.reshape(-1, len(x), len(columns)) if len(columns) else np.empty((0, len(x), 0))
     rows = []
     for k, column in enumerate(columns[:_MAX_ROWS]):
-        y = flat[:, :, k].astype(float)
-        finite = y[np.isfinite(y)]
-        low, high = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
-        ends = [notebook.number(v) for v in (low, high, y[0, -1] if y.size else np.nan)]
+        y = flat[:, :, k]  # a view: what is drawn of it is copied, and nothing else
+        found = (np.fmin.reduce(y, axis=None), np.fmax.reduce(y, axis=None), y[0, -1]) if y.size else (np.nan,) * 3
+        ends = [notebook.number(v) for v in found]
         rows.append((column.name or name, column.unit, notebook.sparkline(y), *ends))
     left = len(columns) - _MAX_ROWS
     title = f"{name}: the first {_MAX_ROWS} of {len(columns)} columns" if left > 0 else name

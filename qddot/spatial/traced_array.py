@@ -235,7 +235,7 @@ _REPLACED: dict[Any, Callable[..., Any]] = {np.where: _where, np.interp: _interp
 _MAKERS = ("zeros", "ones", "empty", "full", "eye", "identity", "zeros_like", "ones_like", "empty_like", "full_like")
 _CONVERTERS = ("array", "asarray", "asanyarray", "copy")
 _here = threading.local()
-_lock = threading.Lock()
+exchanging = threading.RLock()  # held while NumPy's functions are exchanged; forks wait for it
 _originals: dict[str, Any] = {}
 _users = 0
 
@@ -244,7 +244,7 @@ _users = 0
 def arrays_hold_traced_values() -> Iterator[None]:
     """Arrays of floats that a user's code makes in this thread by NumPy's functions can hold traced values."""
     global _users
-    with _lock:
+    with exchanging:
         if _users == 0:
             for name in (*_MAKERS, *_CONVERTERS):
                 _originals[name] = getattr(np, name)
@@ -255,7 +255,7 @@ def arrays_hold_traced_values() -> Iterator[None]:
         yield
     finally:
         _here.is_recording = before
-        with _lock:
+        with exchanging:
             _users -= 1
             if _users == 0:
                 for name, original in _originals.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -31,8 +32,16 @@ _SPEEDS = ("0.1", "0.25", "0.5", "1", "2", "4")
 @contextmanager
 def silent() -> Iterator[None]:
     """Without what viser prints when it starts and stops: the caller says where the page is."""
+    console: Any = getattr(sys.modules.get("rich"), "get_console", lambda: None)()  # which displays it, in a notebook
+    before = getattr(console, "quiet", False)
     with redirect_stdout(io.StringIO()):
-        yield
+        try:
+            if console is not None:
+                console.quiet = True
+            yield
+        finally:
+            if console is not None:
+                console.quiet = before
 
 
 class Viewer:
@@ -84,6 +93,9 @@ class Viewer:
     def _played(self) -> ShownTrajectory:
         assert self.trajectory is not None
         return self.trajectory
+
+    def __repr__(self) -> str:
+        return f"<Viewer of {self.robot.name!r} at {self.url}>"
 
     def _repr_html_(self) -> str:
         """Within a notebook: the page that is served, below the cell."""

@@ -114,6 +114,26 @@ def test_they_are_no_part_of_what_a_robot_is_and_are_saved_with_it(files):
     assert robot.with_parameters({"upper.mass": 2.0}).groups == robot.groups
 
 
+def test_robots_made_of_it_keep_what_is_left(files):
+    robot = qddot.load(files / "arm.urdf", floating_base=True)
+    home, up = robot.configuration("home"), robot.configuration("up")
+    left = robot.renamed(prefix="left_")
+    assert left.groups["hand"] == ("left_grip", "left_follow")
+    np.testing.assert_array_equal(left.configuration("up"), up)
+    twice = robot.scaled(2.0)
+    np.testing.assert_array_equal(twice.configuration("up"), [2, 4, 6, *up[3:]])
+    stiff = robot.locked({"elbow": 0.3})
+    assert stiff.groups["all"] == ("shoulder", "grip", "follow")
+    np.testing.assert_array_equal(stiff.configuration("home"), np.delete(home, robot.q_index["elbow"]))
+    fixed = robot.with_base("fixed")
+    assert fixed.groups == robot.groups
+    np.testing.assert_array_equal(fixed.configuration("home"), home[7:])
+    hand = robot.subtree("lower")
+    assert hand.groups == {"all": ("grip", "follow"), "hand": ("grip", "follow")}
+    assert (hand.configuration_names, *hand.configuration("home")) == (("home",), home[-1])
+    assert robot.locked({"shoulder": 0.0, "elbow": 0.0}).configuration_names == ("home", "up")
+
+
 def test_saved_groups_are_checked(files):
     qddot.load(files / "arm.urdf").save(files / "saved.json")
     text = (files / "saved.json").read_text()

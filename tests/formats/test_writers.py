@@ -180,6 +180,21 @@ def test_loops_and_couplings_in_mjcf():
     assert differences(again, read_mjcf(text)) == []
 
 
+@pytest.mark.parametrize("name", ["fourbar", "fivebar"])
+def test_revolute_loops_are_held_at_two_points_in_mjcf(name):
+    robot = qddot.Robot(build(name).model(), compiled=False)
+    text, findings = as_mjcf(robot.model)
+    assert {f.severity for f in findings} == {"note"}
+    again = qddot.Robot(read_mjcf(text), compiled=False)
+    assert len(again.model.loops) == 2 * len(robot.model.loops)
+    assert again.mobility == robot.mobility
+    q, _ = robot.close_loops(robot.random_state(1)[0])
+    v = robot.project_velocity(q, np.random.default_rng(3).normal(size=robot.nv))
+    tau = np.linspace(-1.0, 1.0, robot.nv)
+    ours, theirs = (r.forward_dynamics(q, v, tau) for r in (robot, again))
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-9 * abs(ours).max())
+
+
 def test_frames_keep_their_order_in_urdf():
     b = qddot.Builder("many").link("a", **BODY).link("b", **BODY).link("c", **BODY)
     b.joint("1", "world", "a", joints.Revolute()).joint("2", "a", "b", joints.Revolute())
@@ -265,7 +280,7 @@ URDF_LOSES = {
     "constraint 'c': it is a constraint": arm().coupling("c", {"elbow": 1.0}, (0.0, 0.0, 1.0), {"slide": 1.0}),
 }
 MJCF_LOSES = {
-    "loop 'hinge': it is closed by a revolute joint": arm().loop("hinge", "finger", "world", joints.Revolute()),
+    "loop 'slot': it is closed by a prismatic joint": arm().loop("slot", "finger", "world", joints.Prismatic()),
     "damping of a ball joint is 1, 2, 3": one_joint(joints.Spherical(), damping=(1.0, 2.0, 3.0)),
     "armature of a free joint is 1, 1, 1, 1, 1, 1": one_joint(joints.Free(), armature=1.0),
     "the spring of a ball joint is at rest at": one_joint(
@@ -357,6 +372,16 @@ def test_limits_that_are_not_there_stay_away(joint, limits):
     assert read_urdf(as_urdf(model).text).limits == model.limits
     if "velocity_limit" not in limits:
         assert read_mjcf(as_mjcf(model).text).limits == model.limits
+
+
+def test_effort_limits_of_mjcf():
+    peer("mujoco")
+    body = '<inertial pos="0 0 0" mass="2" diaginertia="1 1 1"/>'
+    ranges = {"a": "-3 3", "b": "-1 2"}
+    bodies = "".join(f'<body><joint name="{n}" actuatorfrcrange="{r}"/>{body}</body>' for n, r in ranges.items())
+    model = read_mjcf(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    assert [limits.effort for limits in model.limits[1:]] == [(3.0,), (math.inf,)]
+    assert [f.message for f in model.findings] == ["its actuatorfrcrange is -1 to 2; left out"]
 
 
 HOSTILE = [

@@ -89,6 +89,12 @@ def test_frames_and_loops_take_them():
     assert model.loops[0].placement_b.p == (-1.0, 0.0, 0.0)
 
 
+def test_an_attached_robot_takes_them():
+    arm = qddot.load("double_pendulum")
+    by_pose = arm.attach(arm, "world", qddot.pose((0, 1, 0), RPY), prefix="r_")
+    assert arm.attach(arm, "world", ((0, 1, 0), RPY), prefix="r_") == by_pose
+
+
 WRONG = {
     "two numbers": ((1, 2), r"shape \(2,\); give qddot.pose"),
     "a matrix of rotation": (np.eye(3), r"shape \(3, 3\)"),

@@ -322,10 +322,7 @@ REFUSED = {
     "payload that no body has": (lambda r: r.with_payload("tip", 1.0, inertia=np.diag([1.0, 1.0, 9.0])), "triangle"),
     "two centres": (lambda r: r.with_payload("tip", 1.0, (1.0, 2.0)), "com has 2 numbers where 3 are needed"),
     "the same names": (lambda r: r.attach(r, "tip"), "both robots have a link or frame 'fore'; .*prefix"),
-    "a pose of numbers": (
-        lambda r: r.attach(r, "tip", np.eye(4), prefix="x"),
-        "its placement is a ndarray; use qddot.pose",
-    ),
+    "a pose of nine numbers": (lambda r: r.attach(r, "tip", np.eye(3), prefix="x"), "its placement has shape .*qddot.pose"),
     "a floating hand": (lambda r: r.attach(r.with_base("floating"), "tip", prefix="x"), r"with_base\(.fixed.\)"),
     "no such joint": (lambda r: r.locked({"elbo": 0.0}), "did you mean 'elbow'"),
     "a follower": (lambda r: r.locked({"follow": 0.0}), "joint 'follow': it follows 'grip'; lock 'grip'"),

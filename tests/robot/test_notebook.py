@@ -171,3 +171,14 @@ def test_numbers_that_are_not_finite():
     assert notebook.number(-np.inf) == "-∞"
     assert notebook.number(np.nan) == "NaN"
     assert notebook.number(-0.0) == "0"
+
+
+def test_large_things_stay_small():
+    robot = qddot.chain(150)
+    q = np.zeros(150)
+    text = robot.trace("inverse_dynamics", q, q, q)._repr_html_()
+    assert "and 51 more" in safe(text).text  # the world is one of the 151
+    arm = qddot.load("double_pendulum")
+    t = np.arange(20_000.0)
+    many = np.broadcast_to(np.float32(1.0), (300, len(t), 2))  # 48 MB if somebody copied it
+    assert len(Trajectory(arm, t, many, many)._repr_html_()) < 200_000

@@ -172,6 +172,18 @@ def test_symbols_are_those_of_the_docstrings():
     assert "Featherstone & Orin 2000, section 3.2" in t.source
 
 
+def test_forces_by_name():
+    robot = qddot.load("puma560")
+    q, v = robot.random_state(0)
+    wrench = np.arange(6.0)
+    t = robot.trace("inverse_dynamics", q, v, v, {"link6": wrench}, expressed_in="world")
+    close(t.result, robot.inverse_dynamics(q, v, v, {"link6": wrench}, expressed_in="world"))
+    assert np.any(t.F_ext[robot.link_names[-1]])
+    plain = robot.trace("inverse_dynamics", q, v, v, None)
+    assert "F_ext" not in plain.values
+    assert np.array_equal(plain.result, robot.trace("inverse_dynamics", q, v, v).result)
+
+
 # ---- how it is looked at
 
 

@@ -28,8 +28,13 @@ _held: list[Callable[[], Any]] = []  # what gives back the locks that the fork h
 def guarded_lock() -> Any:
     """A lock that no forked child finds locked. Reentrant: whoever holds it may fork, in a signal handler for example."""
     lock = threading.RLock()
-    _guarded.append(lock)
+    guard(lock)
     return lock
+
+
+def guard(lock: Any) -> None:
+    """Forks wait for a reentrant lock that another room has."""
+    _guarded.append(lock)
 
 
 def _before() -> None:

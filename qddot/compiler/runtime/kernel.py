@@ -130,7 +130,7 @@ class Kernel:
         made = "from the cache" if i.cached else "compiled"
         facts: list[tuple[str, object]] = [
             ("method", f"{i.method}, {i.form}"),
-            ("why", i.why),
+            ("why", notebook.escaped(i.why, notebook.MAX_TEXT_CHARS)),
             ("numbers", f"{i.dtype} × {i.lanes} lanes"),
             ("inputs", ", ".join(f"{n} {s}" for n, s in zip(self.names, self.inputs, strict=True))),
             ("result", str(self.output)),
