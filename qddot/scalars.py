@@ -58,6 +58,9 @@ class Unknown:
     def __abs__(self) -> Any:
         return absolute(self)
 
+    def __pow__(self, n: Any) -> Any:
+        return power(self, n)
+
     def __hash__(self) -> int:
         raise NotImplementedError
 

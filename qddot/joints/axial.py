@@ -82,7 +82,7 @@ class Revolute(Joint):
         return tuple(split(rng.uniform(-math.pi, math.pi, (*size, 1))))
 
     def canonical(self) -> tuple[Rotation, Joint]:
-        return z_to(self.axis), Revolute()
+        return z_to(self.axis), _ABOUT_Z
 
     def loop_rows(self, T: Transform) -> LoopRows:
         residual = [*rows_of.tilt(self.axis, T), *rows_of.shift(T)]
@@ -114,7 +114,7 @@ class Prismatic(Joint):
         return Inertia(0.0, ZERO, G.I)
 
     def canonical(self) -> tuple[Rotation, Joint]:
-        return z_to(self.axis), Prismatic()
+        return z_to(self.axis), _ALONG_Z
 
     def loop_rows(self, T: Transform) -> LoopRows:
         residual = [*rows_of.turn(T.R), *rows_of.shift_across(self.axis, T)]
@@ -199,7 +199,7 @@ class Cylindrical(Joint):
         return Inertia(0.0, ZERO, moment_across(self.axis, G.I))
 
     def canonical(self) -> tuple[Rotation, Joint]:
-        return z_to(self.axis), Cylindrical()
+        return z_to(self.axis), _BOTH_Z
 
     def loop_rows(self, T: Transform) -> LoopRows:
         across = plane_basis(self.axis)
@@ -235,7 +235,7 @@ class OffsetRevolute(Joint):
         return Motions((Motion(Z, ZERO),))
 
     def transferable_inertia(self, G: Inertia) -> Inertia:
-        return Revolute().transferable_inertia(G)
+        return _ABOUT_Z.transferable_inertia(G)
 
     def transfer(self) -> Transform:
         """The shift alone: the turn does not change what can be transferred."""
@@ -257,3 +257,7 @@ class UnturnedRevolute(Joint):
 
     def S(self, q: Sequence[Scalar]) -> Motions:
         return Motions((Motion(Z, ZERO),))
+
+
+# what joints about and along other axes are turned to
+_ABOUT_Z, _ALONG_Z, _BOTH_Z = Revolute(), Prismatic(), Cylindrical()

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qddot import scalars
 from qddot.compiler.ir.ops import COMMUTATIVE, OPS
 from qddot.compiler.ir.rules import Simplify, simplification
 from qddot.errors import KernelTooLargeError
@@ -300,9 +299,6 @@ class Expr(Unknown):
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", swap=True)
     __lt__, __gt__ = _operator("less"), _operator("less", swap=True)
     __le__, __ge__ = _operator("less_equal"), _operator("less_equal", swap=True)
-
-    def __pow__(self, n: Any) -> Any:
-        return scalars.power(self, n)
 
     def __neg__(self) -> Any:
         return Expr(self.graph, self.graph.unary("neg", self.node))

@@ -55,7 +55,7 @@ OPS: dict[str, Op] = {
     "add": Op(2, operator.add, lambda x, y, r: (1.0, 1.0), ("add",)),
     "sub": Op(2, operator.sub, lambda x, y, r: (1.0, -1.0), ("add",)),
     "mul": Op(2, operator.mul, lambda x, y, r: (y, x), ("mul",)),
-    "div": Op(2, scalars.divide, lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
+    "div": Op(2, lambda x, y: scalars.divide(x, y), lambda x, y, r: (1.0 / y, -(r / y)), ("div",)),
     "neg": Op(1, operator.neg, lambda x, r: (-1.0,), ()),
     "fma": Op(3, fused, lambda a, b, c, r: (b, a, 1.0), ("mul", "add")),
     "fms": Op(3, lambda a, b, c: fused(a, b, -c), lambda a, b, c, r: (b, a, -1.0), ("mul", "add")),
