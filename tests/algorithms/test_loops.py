@@ -317,7 +317,10 @@ def test_auto_is_safe_where_rows_become_dependent():
     close(a, robot.forward_dynamics(q, np.zeros(3), np.ones(3), method="null_space"))
 
 
-@pytest.mark.parametrize("name", ["fourbar", "fivebar", "slider_crank", "bennett", "fourbar_six_rows"])
+LONG = [pytest.param(x, marks=pytest.mark.slow) for x in ("fivebar", "slider_crank", "fourbar_six_rows")]
+
+
+@pytest.mark.parametrize("name", ["fourbar", "bennett", *LONG])
 def test_energy_is_kept_for_ten_seconds(name):
     """Fourth-order Runge-Kutta with the state projected after each step; the five-bar hangs, as it is chaotic upright."""
     model = MECHANISMS[name]().model.without_passive_forces()

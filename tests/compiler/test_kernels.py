@@ -775,7 +775,7 @@ def test_sections_that_need_each_other_stay_apart():
     assert side_by_side(line).body == line.body
 
 
-@pytest.mark.parametrize("lanes", [None, 1])
+@pytest.mark.parametrize("lanes", [None, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("source", ["chain", "quadruped"])
 def test_columns_side_by_side_have_the_same_bits(monkeypatch, tmp_path, source, lanes):
     robot, name = qddot.chain(9, rng=0) if source == "chain" else qddot.load(source), "forward_dynamics_derivatives"

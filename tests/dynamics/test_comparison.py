@@ -71,7 +71,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("floating", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("source", or_skipped(LARGE), ids=short)
 def test_of_large_robots_only_what_would_lose_is_not_traced(source, floating, monkeypatch):
     model = load(source, floating_base=floating).model

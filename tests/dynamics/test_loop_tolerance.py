@@ -81,7 +81,10 @@ ROBOTS = {
 }
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+LONG = "three rods, 8 digits"
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x == LONG else x for x in ROBOTS])
 def test_rounded_loops_are_computed_as_well_as_their_numbers_are(name):
     """By all methods, and as the same linkage with exact numbers: differences are some times what the loops miss by."""
     robot, exact = ROBOTS[name]()

@@ -85,8 +85,15 @@ SOME = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "forward_kinemati
 CHOICES = [*((name, EVERYTHING) for name in FUNCTIONS), *((name, THE_REST) for name in SOME)]
 
 
-@pytest.mark.parametrize("kind", MOVING)
-@pytest.mark.parametrize(("name", "names"), CHOICES, ids=lambda x: x if isinstance(x, str) else x[0])
+# every other pair; all of them where time does not matter
+PAIRS = [
+    pytest.param(*choice, kind, marks=pytest.mark.slow) if (j + k) % 2 else (*choice, kind)
+    for j, choice in enumerate(CHOICES)
+    for k, kind in enumerate(MOVING)
+]
+
+
+@pytest.mark.parametrize(("name", "names", "kind"), PAIRS, ids=lambda x: x if isinstance(x, str) else x[0])
 def test_every_function_on_every_kind_of_joint(name, names, kind):
     rng = np.random.default_rng(3)
     robot = qddot.Robot(random_tree(3, rng=5, kinds=(kind, "revolute"), mimic=kind == "revolute").model())

@@ -296,7 +296,7 @@ def test_meshes_are_looked_for_only_on_request(tmp_path):
 # ---- size
 
 
-@pytest.mark.parametrize("kind", ["continuous", "fixed"])
+@pytest.mark.parametrize("kind", ["continuous", pytest.param("fixed", marks=pytest.mark.slow)])
 def test_deep_chains(kind):
     n = 10_000
     text = robot(

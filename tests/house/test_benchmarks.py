@@ -54,7 +54,8 @@ def test_a_workspace_of_32_gigabytes_is_not_made():
     assert "chain1000" not in peers.arguments([]).robots
 
 
-@pytest.mark.parametrize("robot", ["ur5", pytest.param("solo12-floating", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("robot", ["ur5", "solo12-floating"])
 def test_a_whole_run(robot, tmp_path, capsys):
     file, before = tmp_path / "peers.json", os.environ.get("QDDOT_CACHE_DIR")
     peers.main(["--no-cpp", "--robots", robot, "--states", "9", "--rounds", "2", "--turn", "0", "--json", str(file)])

@@ -37,6 +37,7 @@ json.dump(mutants.run("", 3, 2), open({out!r}, "w"))
 """
 
 
+@pytest.mark.slow
 def test_weak_tests_are_found(tmp_path):
     """Rows with a strong test, a weak one, both, one that only fails by an exception, and a function without arithmetic."""
     weak, out = tmp_path / "test_weak.py", tmp_path / "out.json"

@@ -35,8 +35,17 @@ def test_all_files_are_here():
     assert len(URDFS) == 77
 
 
-@pytest.mark.parametrize("floating", [False, True], ids=["fixed", "floating"])
-@pytest.mark.parametrize("path", URDFS, ids=lambda p: f"{p.parent.parent.name}-{p.stem}")
+# on floating bases every third robot, all of them where time does not matter
+BASES = [(p, False) for p in URDFS] + [
+    pytest.param(p, True, marks=pytest.mark.slow) if k % 3 else (p, True) for k, p in enumerate(URDFS)
+]
+
+
+def _named(x):
+    return ("floating" if x else "fixed") if isinstance(x, bool) else f"{x.parent.parent.name}-{x.stem}"
+
+
+@pytest.mark.parametrize(("path", "floating"), BASES, ids=_named)
 def test_robot(path, floating):
     if path.name in REFUSED:
         with pytest.raises(qddot.FileError, match=REFUSED[path.name]):
