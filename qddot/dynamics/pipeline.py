@@ -125,7 +125,7 @@ def _rendered(
 
     facts, program = program_for(model, request, output)
     if request.packed:
-        program, layout = _packed(program, output)
+        program, layout = packed(program, output)
         if layout.size == 0:
             raise InputError(
                 f"{request.function} of {model.name!r} is the same for all states: there is nothing to pack; take "
@@ -215,7 +215,7 @@ def _straight_line(model: Model, request: Request) -> tuple[dict[str, Any], Prog
     return {**facts, "why": chosen}, line
 
 
-def _packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:
+def packed(program: Program | Rolled, output: Shape) -> tuple[Program, Layout]:
     from qddot.compiler.ir.loop_program import Rolled
 
     if isinstance(program, Rolled):

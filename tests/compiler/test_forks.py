@@ -154,7 +154,7 @@ def test_a_fork_by_the_thread_that_compiles():
         COMPILE
         + """
 from qddot.compiler.runtime import llvm_compile as machine
-with machine._lock:
+with machine.llvm_lock:
     print(in_child(lambda: compiled(3)))
 compiled(2)
 """
@@ -237,7 +237,9 @@ def test_every_lock_is_guarded():
                     "_said",
                 ):  # it is never waited for
                     assert any(x is lock for lock in forks._guarded), f"{name}.{variable} is not in forks._guarded"
-    assert {id(llvm_compile._lock), id(llvm_compile._system_lock), id(pool._executor_lock)} <= set(map(id, forks._guarded))
+    assert {id(llvm_compile.llvm_lock), id(llvm_compile._system_lock), id(pool._executor_lock)} <= set(
+        map(id, forks._guarded)
+    )
 
 
 # ---- threads -----------------------------------------------------------------------------------------------------------

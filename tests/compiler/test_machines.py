@@ -170,7 +170,7 @@ def level(request, monkeypatch):
 
 @pytest.mark.skipif(target.architecture() != X86, reason="other processors have no levels")
 def test_numpy_and_llvm_agree_about_this_processor():
-    features = llvm_compile._llvm().get_host_cpu_features()
+    features = llvm_compile.load_llvm().get_host_cpu_features()
     assert native().fma == features["fma"]
     assert native().avx512 == (features["avx512f"] and features["avx512dq"])
     assert (native().vector_bits >= 256) == features["avx"]

@@ -23,13 +23,14 @@ from qddot.compiler.targets.host import architecture, cache_bytes, host, native,
 from qddot.compiler.targets.target import HOST, X86, Target
 from qddot.errors import InputError, ObjectError
 
-_lock = guarded_lock()
+llvm_lock = guarded_lock()
 _system_lock = guarded_lock()  # for questions to the system: compiling, which may take long, has the other one
 
 
 @functools.cache
-def _llvm() -> Any:
-    with _lock:
+def load_llvm() -> Any:
+    """LLVM with all its targets; its assembler is for this machine's only."""
+    with llvm_lock:
         import llvmlite.binding as llvm
 
         llvm.initialize_all_targets()
@@ -40,16 +41,17 @@ def _llvm() -> Any:
 
 def _target_machine(target: Target) -> Any:
     """LLVM's description of a processor. An engine takes possession of the one it is given: each must have its own."""
-    llvm = _llvm()
+    llvm = load_llvm()
     # LLVM's loader cannot do with Windows' own object format: constants there are symbols that it does not find.
     triple = llvm.get_process_triple() + ("-elf" if sys.platform == "win32" else "")
     if target.arch != architecture():
         triple = target.architecture.triple
-    return _machine_for(target, triple)
+    return machine_for(target, triple)
 
 
-def _machine_for(target: Target, triple: str) -> Any:
-    llvm, native = _llvm(), target.cpu == HOST
+def machine_for(target: Target, triple: str) -> Any:
+    """LLVM's description of a processor on some system."""
+    llvm, native = load_llvm(), target.cpu == HOST
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name() if native else target.cpu,
         features=llvm.get_host_cpu_features().flatten() if native else target.architecture.features,
@@ -70,7 +72,7 @@ def compile_object(text: str, target: Target | None = None, name: str = "") -> b
     """
     begin = time.perf_counter()
     target = host() if target is None else target
-    with _lock:  # one LLVM context for all threads
+    with llvm_lock:  # one LLVM context for all threads
         machine, module = _optimised(text, target)
         data = bytes(machine.emit_object(module))
     if debug.wanted():
@@ -80,28 +82,29 @@ def compile_object(text: str, target: Target | None = None, name: str = "") -> b
 
 def assembly(text: str, target: Target | None = None) -> str:
     """The assembly of an LLVM module, to be read: the same instructions as in its object code."""
-    with _lock:
+    with llvm_lock:
         machine, module = _optimised(text, host() if target is None else target)
         return str(machine.emit_assembly(module))
 
 
 def _optimised(text: str, target: Target) -> tuple[Any, Any]:
-    """A target machine, and the module with the functions inlined that must be; `_lock` is held."""
+    """A target machine, and the module with the functions inlined that must be; `llvm_lock` is held."""
     machine = _emitting(target)
-    module = _parsed(text, machine)
+    module = parsed(text, machine)
     _inline(module, machine)
     return machine, module
 
 
-def _parsed(text: str, machine: Any) -> Any:
-    module = _llvm().parse_assembly(text)
+def parsed(text: str, machine: Any) -> Any:
+    """A module, verified; `llvm_lock` is held."""
+    module = load_llvm().parse_assembly(text)
     module.triple = machine.triple
     module.verify()
     return module
 
 
 def _inline(module: Any, machine: Any) -> None:
-    llvm = _llvm()
+    llvm = load_llvm()
     options = llvm.create_pipeline_tuning_options(speed_level=0)
     passes = llvm.create_new_module_pass_manager()
     passes.add_always_inliner_pass()
@@ -118,11 +121,11 @@ class ObjectFile(NamedTuple):
 
 def object_file(texts: Sequence[str], target: Target, triple: str = "") -> ObjectFile:
     """Several modules as one object file; what is internal to a module stays so. No triple: this machine's system."""
-    llvm = _llvm()
-    with _lock:
+    llvm = load_llvm()
+    with llvm_lock:
         own = llvm.get_process_triple() if target.arch == architecture() else target.architecture.triple
-        machine = _machine_for(target, triple or own)
-        module, *others = (_parsed(text, machine) for text in texts)
+        machine = machine_for(target, triple or own)
+        module, *others = (parsed(text, machine) for text in texts)
         for other in others:
             module.link_in(other)
         _inline(module, machine)
@@ -149,7 +152,7 @@ class Code:
                 raise ObjectError("it has no function 'loop'")
             self.address, self.call = functions["loop"], functions.get("call")
         else:
-            self._engine = _loaded_by_llvm(data)
+            self._engine = engine_of(data)
             self.address = self._engine.get_function_address("loop")
             self.call = self._engine.get_function_address("call") or None
 
@@ -166,15 +169,15 @@ def loader() -> str:
     return wanted
 
 
-def _loaded_by_llvm(data: bytes) -> Any:
+def engine_of(data: bytes) -> Any:
     """An engine with the code in it, which goes with the engine.
 
-    Engines go whenever Python drops them, on any thread, and must not wait for `_lock`: the one who holds it may be the
+    Engines go whenever Python drops them, on any thread, and must not wait for `llvm_lock`: the one who holds it may be the
     one whose garbage is collected. They need not, for llvmlite has a lock of its own, a reentrant one, around every call.
     """
     check_header(data)  # LLVM ends the process if there is no object in it
-    llvm = _llvm()
-    with _lock:
+    llvm = load_llvm()
+    with llvm_lock:
         # llvmlite's memory manager puts sections next to each other; LLVM's may exceed the reach of 32-bit references
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(native()), use_lmm=True)
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))

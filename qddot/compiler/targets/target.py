@@ -38,6 +38,7 @@ class Target:
     doubles: bool = True  # False: doubles are computed by software, without fma
 
     kind: ClassVar[str] = "cpu"  # a key of `registry.KINDS`
+    has_c_library: ClassVar[bool] = True  # whether code may call sin, cos and atan2 of the C library
 
     def lanes(self, dtype: str) -> int:
         """States per SIMD register."""

@@ -50,6 +50,11 @@ class Emitter:
         """The type of a value."""
         return self.T if self.lanes == 1 else f"<{self.lanes} x {self.T}>"
 
+    @property
+    def cell(self) -> str:
+        """The type of what lies between a value in memory and the next one."""
+        return self.V
+
     @cached_property
     def suffix(self) -> str:
         """How intrinsics call that type."""

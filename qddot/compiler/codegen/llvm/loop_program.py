@@ -85,7 +85,7 @@ class SegmentBody:
         self.lines.append(f"  store {V} {value}, ptr {pointer}, align {align}")
 
     def _pointer(self, place: Place, name: str) -> str:
-        kind = self.emitter.T if place.where == "constant" else self.emitter.V
+        kind = self.emitter.T if place.where == "constant" else self.emitter.cell
         base = self._base(place)
         self.lines.append(f"  {name}.p = getelementptr {kind}, ptr {base}, i64 {place.number}")
         return f"{name}.p"
@@ -96,18 +96,18 @@ class SegmentBody:
         if key in self.bases:
             return self.bases[key]
         name = self.bases[key] = f"%{place.where}{key[1]}_{key[2]}"
-        V, lines = self.emitter.V, self.lines
+        cell, lines = self.emitter.cell, self.lines
         lines.append(f"  {name}.r = getelementptr i64, ptr %row, i64 {self._integer(place)}")
         lines.append(f"  {name}.i = load i64, ptr {name}.r, !invariant.load !1")
         if place.where in ("own", "parent"):
             lines.append(f"  {name}.m = mul i64 {name}.i, {self.rolled.slots[place.table]}")
             lines.append(f"  {name}.o = add i64 {name}.m, {sum(self.rolled.memory()[: place.table])}")
-            lines.append(f"  {name} = getelementptr {V}, ptr %work, i64 {name}.o")
+            lines.append(f"  {name} = getelementptr {cell}, ptr %work, i64 {name}.o")
         elif place.where == "unit":  # which of the row's own numbers is 1
             lines.append(f"  {name} = sub i64 %column, {name}.i")
         else:
             T = self.emitter.T
-            kind, memory = {"constant": (T, "@constants"), "input": (V, "%in"), "output": (V, "%out")}[place.where]
+            kind, memory = {"constant": (T, "@constants"), "input": (cell, "%in"), "output": (cell, "%out")}[place.where]
             lines.append(f"  {name}.c = mul i64 %column, {place.pitch}")
             lines.append(f"  {name}.o = add i64 {name}.i, {name}.c")
             lines.append(f"  {name} = getelementptr {kind}, ptr {memory}, i64 {name}.o")
@@ -138,7 +138,7 @@ def data(rolled: Rolled, T: str) -> str:
         numbers += constants
     floats = b"".join(_number(x, T) for x in numbers) or b"\0" * 8
     walks = {s: step for s, step in _labelled(rolled.steps) if isinstance(step, AncestorWalk)}
-    tables = {"rows": integers}
+    tables = {"row_table": integers}
     for s, step in walks.items():
         tables[f"walk{s}"] = [x for each in zip(step.rows, step.kinds, step.columns, strict=True) for x in each]
     return "".join(_bytes(k, pack(f"<{len(x)}q", *x)) for k, x in tables.items()) + _bytes("constants", floats)
@@ -201,7 +201,7 @@ def _steps(rolled: Rolled, L: int, steps: tuple[Step, ...], before: str = "", co
     for k, step in enumerate(steps):
         s = f"{before}{k}"
         if isinstance(step, Segment):
-            lines.append(_call(f"segment{L}_{s}_0", "@rows", column))
+            lines.append(_call(f"segment{L}_{s}_0", "@row_table", column))
         elif len(rolled.kind) == 1:
             continue
         elif isinstance(step, Sweep):
@@ -246,7 +246,7 @@ def _by_kind(label: str, kind: str, calls: list[str], after: str) -> list[str]:
 def _row(rolled: Rolled, number: str, name: str) -> list[str]:
     """%name, where the integers of a row begin."""
     width = len(_integers(rolled, 0, 0))
-    return [f"  %at.{name} = mul i64 {number}, {width}", f"  %{name} = getelementptr i64, ptr @rows, i64 %at.{name}"]
+    return [f"  %at.{name} = mul i64 {number}, {width}", f"  %{name} = getelementptr i64, ptr @row_table, i64 %at.{name}"]
 
 
 def _sweep(rolled: Rolled, L: int, s: str, sweep: Sweep, column: str) -> list[str]:
@@ -315,7 +315,7 @@ def _clear(emitter: Emitter, count: int) -> list[str]:
         "  br label %clear",
         "clear:",
         "  %z = phi i64 [ 0, %entry ], [ %z1, %clear ]",
-        f"  %z.p = getelementptr {emitter.V}, ptr %out, i64 %z",
+        f"  %z.p = getelementptr {emitter.cell}, ptr %out, i64 %z",
         f"  store {emitter.V} {emitter.const(0.0)}, ptr %z.p, align {emitter.align}",
         "  %z1 = add i64 %z, 1",
         f"  %z.more = icmp ult i64 %z1, {count}",

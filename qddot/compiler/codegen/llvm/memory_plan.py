@@ -7,7 +7,7 @@ the time of inverse dynamics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
@@ -158,7 +158,7 @@ def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) 
     sincos = [n for n in body if graph.ops[n] in ("sin", "cos") and graph.args[n][0] in first]
     sincos_slots = {n: first[graph.args[n][0]] + (graph.ops[n] == "cos") for n in sincos}
     code = [n for n in body if n not in sincos_slots]
-    functions = _cut(code)
+    functions = cut(code, FUNCTION_MAX_OPS)
     ring, tiles = cut_into_tiles(program, code) if options.streams else (None, {})
     outputs = OutputColumns(len(program.outputs), ring=ring)
     if lanes > 1 and ring is None:
@@ -175,7 +175,7 @@ def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) 
         angles=angles,
         sincos_slots=sincos_slots,
         sincos_lanes=SCALAR_SINCOS_LANES if simd and lanes == 1 and len(angles) > 2 else 1,
-        slots=_crossing(program, functions, sincos_slots),
+        slots=crossing(program, functions, sincos_slots),
         prefetches=_prefetches(options.prefetch_lines, code),
         prefetch_locality=3 if sum(options.prefetch_lines) <= L1_PREFETCH_MAX_LINES else 2,
         input_tiles=input_tiles(program, dict(options.row_inputs), functions),
@@ -196,9 +196,9 @@ def zero_windows(zeros: set[int], size: int) -> list[int]:
     return windows
 
 
-def _cut(code: list[int]) -> list[list[int]]:
-    """Parts of equal length, none too long."""
-    length = -(-len(code) // -(-len(code) // FUNCTION_MAX_OPS)) if code else 1
+def cut(code: list[int], most: int) -> list[list[int]]:
+    """Parts of equal length, none with more than so many operations."""
+    length = -(-len(code) // -(-len(code) // most)) if code else 1
     return [code[k : k + length] for k in range(0, len(code), length)] or [[]]
 
 
@@ -211,14 +211,16 @@ def _prefetches(lines: Sequence[int], code: list[int]) -> dict[int, list[tuple[i
     return found
 
 
-def _crossing(program: Program, functions: list[list[int]], elsewhere: dict[int, int]) -> dict[int, int]:
-    """Slots of values that one function computes and another one uses.
+def crossing(
+    program: Program, functions: list[list[int]], elsewhere: Container[int] = (), stored: Mapping[int, int] | None = None
+) -> dict[int, int]:
+    """Slots of values that one function computes and another one uses; `stored` are results that wait for a function.
 
     A slot is free again after the last function that uses its value: a small scratch memory stays in the L1 cache.
     """
     graph = program.graph
     home = {n: k for k, nodes in enumerate(functions) for n in nodes}
-    last_use: dict[int, int] = {}  # the last function that uses a value
+    last_use: dict[int, int] = dict(stored or {})  # the last function that uses a value
     for k, nodes in enumerate(functions):
         for n in nodes:
             operands = list(graph.args[n])
@@ -226,7 +228,7 @@ def _crossing(program: Program, functions: list[list[int]], elsewhere: dict[int,
                 if x in home and home[x] != k and graph.ops[x] in COMPARISONS:
                     operands.extend(graph.args[x])  # a comparison is not stored but repeated
                 elif x in home and home[x] != k and graph.ops[x] not in LEAVES and x not in elsewhere:
-                    last_use[x] = k
+                    last_use[x] = max(k, last_use.get(x, k))
     slots: dict[int, int] = {}
     free: list[int] = []
     freed: dict[int, list[int]] = {}  # slots by the function before which they are free again

@@ -33,7 +33,7 @@ declare void @llvm.masked.store.v8f64.p0(<8 x double>, ptr, i32, <8 x i1>)
 """
 
 # !0 unlikely branches, !1 invariant loads, !2 streaming stores
-_METADATA = '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1}'
+METADATA = '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1}'
 
 
 def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> str:
@@ -42,7 +42,7 @@ def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> s
     widths = {*emitters, *(core.sincos_lanes for core in cores)}
     text = "\n".join(functions)
     library = [*_library(emitters, widths, target), *elementary.definitions(text, sorted(emitters))]
-    return "\n".join([text, *library, *_declarations(widths, target), _METADATA])
+    return "\n".join([text, *library, *_declarations(widths, target), METADATA])
 
 
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:

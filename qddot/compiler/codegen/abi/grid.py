@@ -1,0 +1,278 @@
+"""A module for a grid of GPU threads: `rows(count, arrays and strides…, scratch)` around the program of one thread.
+
+A warp computes 32 states. It copies their rows into shared memory together, 16 bytes a thread where rows follow each
+other, and each thread reads its own row there; results go the other way. `rows` takes arrays whose states have contiguous
+numbers, at any distance from state to state (0: all have the same); `strided` takes any strides, and each thread reads and
+writes its own numbers: for arrays in columns that is as fast. A grid with a second dimension computes a part of each
+result in each of its layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple
+
+from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
+from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, grid_module, own_row
+from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
+from qddot.compiler.codegen.llvm.thread_arguments import WARP, Arguments, GridOperand, Shape, angles_of
+from qddot.compiler.codegen.llvm.thread_parts import parts
+from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
+from qddot.compiler.ir.loop_program import Rolled
+from qddot.compiler.ir.program import Program
+from qddot.compiler.targets.target import Target
+
+_ANGLES_AT_A_TIME = 4  # for the latency of one to be that of all
+STAGED_MAX_BYTES = 14_000  # of a warp's rows in shared memory: a multiprocessor has room for sixteen such warps
+
+
+class GridFacts(NamedTuple):
+    """How a kernel is launched."""
+
+    threads: int  # of a block
+    groups: int  # layers of the grid, each of which computes a part of the result
+    shared_bytes: int  # of dynamic shared memory of a block
+    scratch_numbers: int  # of global memory a thread
+    has_strided: bool
+
+
+class GridOptions(NamedTuple):
+    """How a program is laid out for a grid."""
+
+    threads: int = 128
+    groups: int = 1
+    function_max_ops: int = 4000
+    tile_buffers: int = 3
+    max_registers: int = 0  # of a thread; 0: what the assembler takes
+    strided: bool = True
+
+
+def render(
+    program: Program | Rolled,
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str,
+    target: Target,
+    options: GridOptions | None = None,
+    prelude: Prelude = NVIDIA,
+) -> tuple[str, GridFacts]:
+    """The text of a module with the kernels of a program, and how they are launched."""
+    options = options or GridOptions()
+    if isinstance(program, Rolled):
+        return _render_loops(program, inputs, output, WarpEmitter(1, dtype, target), options, prelude)
+    emitter = Emitter(1, dtype, target)
+    angles = tuple(angles_of(program, prod(inputs[0])))
+    own = [arguments(inputs, output, emitter.T)]
+    if options.strided:
+        own.append(strided_arguments(inputs, output))
+    kernels = [
+        Grid(name, program, replace(x, angles=angles), emitter, options, prelude)
+        for name, x in zip(("rows", "strided"), own, strict=False)
+    ]
+    text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
+    whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
+    return whole, GridFacts(options.threads, options.groups, kernels[0].shared_bytes, 0, options.strided)
+
+
+def _render_loops(
+    program: Rolled, inputs: Sequence[Shape], output: Shape, emitter: WarpEmitter, options: GridOptions, prelude: Prelude
+) -> tuple[str, GridFacts]:
+    """Kernels of a program with loops: the same for rows and for any strides."""
+    loops, names = LoopGrid(program, inputs, output, emitter), ("rows", "strided")
+    text = [prelude.functions, *loops.text()]
+    for name in names:
+        frame = Frame(name, loops.operands, emitter.T, options.threads, (), 0, prelude)
+        text.append(frame.text([*(line for x in loops.operands for line in own_row(x, emitter.T)), *loops.state()]))
+    whole = grid_module(text, emitter, _bounds(options), names, prelude)
+    return whole, GridFacts(options.threads, 1, 0, loops.scratch, True)
+
+
+def _bounds(options: GridOptions) -> dict[str, int]:
+    return {"maxntidx": options.threads, **({"maxnreg": options.max_registers} if options.max_registers else {})}
+
+
+def arguments(inputs: Sequence[Shape], output: Shape, T: str) -> Arguments:
+    """Operands in rows: inputs are staged as long as there is room."""
+    made, room = list[GridOperand](), STAGED_MAX_BYTES // number_bytes(T) // WARP
+    for i, shape in enumerate(inputs):
+        operand = GridOperand(i, shape, staged=True)
+        if operand.pitch > room:
+            operand = GridOperand(i, shape, staged=False)
+        else:
+            room -= operand.pitch
+        made.append(operand)
+    return Arguments(tuple(made), GridOperand(len(made), output, staged=True))
+
+
+def strided_arguments(inputs: Sequence[Shape], output: Shape) -> Arguments:
+    """Operands of any strides."""
+    made = [GridOperand(i, shape, staged=False, strided=True) for i, shape in enumerate((*inputs, output))]
+    return Arguments(tuple(made[:-1]), made[-1])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One kernel: what its threads do before and after their programs."""
+
+    name: str
+    program: Program
+    arguments: Arguments
+    emitter: Emitter
+    options: GridOptions
+    prelude: Prelude
+
+    @property
+    def T(self) -> str:
+        """The type of a number."""
+        return self.emitter.T
+
+    @property
+    def programs(self) -> list[ThreadProgram]:
+        """One for each layer."""
+        options = ThreadOptions(self.options.function_max_ops, self.options.tile_buffers)
+        quantum = TILE_BYTES // number_bytes(self.T)
+        return [
+            ThreadProgram(f"{self.name}.part{g}", program, self.emitter, self.arguments, options, first)
+            for g, (first, program) in enumerate(parts(self.program, self.options.groups, quantum))
+        ]
+
+    @property
+    def warp_numbers(self) -> list[int]:
+        """Numbers of shared memory of a warp: those of each staged input, those of results, sines and cosines."""
+        inputs = [WARP * x.pitch if x.staged else 0 for x in self.arguments.inputs]
+        angles = WARP * (self.arguments.angle_pitch + self.arguments.angle_pitch % 4)
+        if not self.arguments.output.staged:
+            return [*inputs, 0, angles]
+        first = self.programs[0]
+        return [*inputs, WARP * first.tile_pitch * (1 if first.is_one_row else first.buffers + 1), angles]
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+        return sum(self.warp_numbers) * number_bytes(self.T) * self.options.threads // WARP
+
+    def text(self) -> list[str]:
+        """The kernel and all functions of its own."""
+        programs = self.programs
+        table = ", ".join(f"i32 {k}" for k in self.arguments.angles)
+        head = f"@{self.name}.angles = internal addrspace(4) constant [{len(self.arguments.angles)} x i32] [{table}]\n"
+        return [head, *(line for p in programs for line in p.text()), self._kernel(programs)]
+
+    def _kernel(self, programs: list[ThreadProgram]) -> str:
+        operands = (*self.arguments.inputs, self.arguments.output)
+        scratch = max(p.scratch for p in programs)
+        frame = Frame(self.name, operands, self.T, self.options.threads, self.warp_numbers, scratch, self.prelude)
+        return frame.text([*self._rows(), *self._layers(programs)])
+
+    def _rows(self) -> list[str]:
+        """Where each operand's numbers of this state are, %p; staged ones are read by the warp together."""
+        lines, T, staged = list[str](), self.T, False
+        for x in self.arguments.inputs:
+            i = x.index
+            if x.staged:
+                staged = True
+                lines += read_row(x, T)
+                lines.append(f"  %own.o{i} = mul i32 %own, {x.pitch}")
+                lines.append(f"  %p{i} = getelementptr {T}, ptr addrspace(3) %memory{i}, i32 %own.o{i}")
+            else:
+                lines += own_row(x, T)
+        out = self.arguments.output
+        if out.staged:
+            pitch = self.programs[0].tile_pitch
+            lines += [
+                f"  %first.o = mul i64 %first, %s{out.index}",
+                f"  %to = getelementptr {T}, ptr addrspace(1) %a{out.index}, i64 %first.o",
+                f"  %lane.o = mul i32 %lane, {pitch}",
+                f"  %tiles = getelementptr {T}, ptr addrspace(3) %memory{out.index}, i32 %lane.o",
+            ]
+        else:
+            lines += own_row(out, T)
+        return [*lines, *(["  call void @meet(ptr %env)"] if staged else []), *self._angles()]
+
+    def _angles(self) -> list[str]:
+        """Sines and cosines of numbers of the first input: each thread those of its own state."""
+        angles, k = self.arguments.angles, len(self.arguments.inputs) + 1
+        lines = [
+            f"  %angles.o = mul i32 %lane, {self.arguments.angle_pitch}",
+            f"  %sc = getelementptr {self.T}, ptr addrspace(3) %memory{k}, i32 %angles.o",
+        ]
+        if not angles:
+            return lines
+        return [
+            *lines,
+            "  br label %before.angles",
+            "before.angles:",
+            "  br label %angles",
+            "angles:",
+            "  %k = phi i32 [ 0, %before.angles ], [ %k.next, %angles.stored ]",
+            *(line for j in range(_ANGLES_AT_A_TIME) for line in self._angle(j)),
+            "  br label %angles.stored",
+            "angles.stored:",
+            f"  %k.next = add i32 %k, {_ANGLES_AT_A_TIME}",
+            f"  %k.more = icmp ult i32 %k.next, {len(angles)}",
+            "  br i1 %k.more, label %angles, label %after.angles",
+            "after.angles:",
+        ]
+
+    def _angle(self, j: int) -> list[str]:
+        """Sine and cosine of the angle after the %k-th by j; at the end, those of the last one once more."""
+        angles, x, T = self.arguments.angles, self.arguments.inputs[0], self.T
+        space, stride = 3 if x.staged else 1, x.strides[0] if x.strided else "1"
+        return [
+            f"  %k{j}.any = add i32 %k, {j}",
+            f"  %k{j}.in = icmp ult i32 %k{j}.any, {len(angles) - 1}",
+            f"  %k{j} = select i1 %k{j}.in, i32 %k{j}.any, i32 {len(angles) - 1}",
+            f"  %which{j}.p = getelementptr i32, ptr addrspace(4) @{self.name}.angles, i32 %k{j}",
+            f"  %which{j} = load i32, ptr addrspace(4) %which{j}.p",
+            f"  %which{j}.l = zext i32 %which{j} to i64",
+            f"  %which{j}.o = mul i64 %which{j}.l, {stride}",
+            f"  %angle{j}.p = getelementptr {T}, ptr addrspace({space}) %p0, i64 %which{j}.o",
+            f"  %angle{j} = load {T}, ptr addrspace({space}) %angle{j}.p",
+            self.emitter.sincos(f"pair{j}", f"%angle{j}"),
+            self.emitter.of_pair(f"sin{j}", f"pair{j}", "sin"),
+            self.emitter.of_pair(f"cos{j}", f"pair{j}", "cos"),
+            f"  %k{j}.2 = shl i32 %k{j}, 1",
+            f"  %sin{j}.p = getelementptr {T}, ptr addrspace(3) %sc, i32 %k{j}.2",
+            f"  store {T} %sin{j}, ptr addrspace(3) %sin{j}.p",
+            f"  %cos{j}.p = getelementptr {T}, ptr addrspace(3) %sin{j}.p, i32 1",
+            f"  store {T} %cos{j}, ptr addrspace(3) %cos{j}.p",
+        ]
+
+    def _layers(self, programs: list[ThreadProgram]) -> list[str]:
+        """The program of this layer of the grid."""
+        given, out, lines = self._given(), self.arguments.output, list[str]()
+        if len(programs) == 1:
+            lines += [*programs[0].calls(given), "  br label %computed"]
+        else:
+            cases = " ".join(f"i32 {g}, label %layer{g}" for g in range(1, len(programs)))
+            lines += ["  %layer = call i32 @layer(ptr %env)", f"  switch i32 %layer, label %layer0 [ {cases} ]"]
+            for g, p in enumerate(programs):
+                lines += [f"layer{g}:", *p.calls(given), "  br label %computed"]
+        lines += ["computed:"]
+        if out.staged and programs[0].is_one_row:
+            lines += write_row(out, self.T)
+        elif self.arguments.inputs and any(x.staged for x in self.arguments.inputs):
+            lines.append("  call void @meet(ptr %env)")
+        return lines
+
+    def _given(self) -> str:
+        given = []
+        for x in self.arguments.inputs:
+            given.append(f"ptr addrspace({3 if x.staged else 1}) %p{x.index}")
+            given += [f"i64 {c}" for c in x.strides if x.strided]
+        out = self.arguments.output
+        if out.staged:
+            given += [
+                "ptr addrspace(3) %tiles",
+                "ptr addrspace(1) %to",
+                f"i64 %s{out.index}",
+                "i32 %rows",
+                "i32 %lane",
+            ]
+        else:
+            given += [f"ptr addrspace(1) %p{out.index}", *(f"i64 {c}" for c in out.strides)]
+        return ", ".join([*given, "ptr addrspace(3) %sc", "ptr %mem", "ptr %env"])

@@ -1,0 +1,233 @@
+"""A straight-line program for one thread of a GPU: functions that each compute a part of one state.
+
+A thread finds its inputs in shared memory, where its warp has staged them, or in the caller's arrays. Its results go into
+tiles of shared memory, which the warp writes to the caller's array together, so that rows are written in whole sectors.
+Results whose tile has no place yet wait in local memory, as do values that cross from one function to another. Long
+programs are cut into functions, because the driver's assembler takes more than linear time and runs out of registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
+from qddot.compiler.codegen.llvm.memory_plan import crossing, cut
+from qddot.compiler.codegen.llvm.thread_arguments import WARP, Arguments
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, tile_plan
+from qddot.compiler.ir.ops import COMPARISONS
+from qddot.compiler.ir.program import Program
+
+WHOLE_ROW_MAX_NUMBERS = 48  # results up to this many have a place in shared memory each, and are written at the end
+
+
+@dataclass(frozen=True)
+class ThreadOptions:
+    """How a program is laid out for a thread."""
+
+    function_max_ops: int  # operations of one function
+    tile_buffers: int  # tiles of results that a warp holds at a time
+
+
+class ThreadFunction:
+    """The k-th function of one part of a program: operands from registers, slots, and where inputs are."""
+
+    def __init__(self, whole: ThreadProgram, k: int) -> None:
+        self.whole, self.emitter, self.number = whole, whole.emitter, k
+        self.graph = whole.program.graph
+        self.nodes, self.own = whole.functions[k], set(whole.functions[k])
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
+        self.angles: set[int] = set()
+        self.labels = 0
+
+    def text(self) -> str:
+        """The function; the last one also stores the results that no operation computes."""
+        for n in self.nodes:
+            self._compute(n)
+            if n in self.whole.slots:
+                self._store(self.names[n], self._slot(n))
+            self._store_results(n)
+        if self.number == len(self.whole.functions) - 1:
+            self._finish()
+        body = "\n".join(self.lines)
+        name, inline = f"{self.whole.name}_{self.number}", " alwaysinline" if self.whole.is_inlined else " noinline"
+        return f"define internal void @{name}({self.whole.arguments.parameters}){inline} #1 {{\n{body}\n  ret void\n}}\n"
+
+    def _compute(self, n: int) -> None:
+        op, args = self.graph.ops[n], self.graph.args[n]
+        if op in ("sin", "cos"):
+            value = "" if args[0] in self.angles else self._value(args[0])
+            self.lines += self.emitter.sine_or_cosine(n, op, args[0], value, self.angles)
+        else:
+            self.lines += self.emitter.operation(n, op, [self._value(x) for x in args])
+        self.names[n] = f"%v{n}"
+
+    def _value(self, n: int) -> str:
+        op = self.graph.ops[n]
+        if op == "const":
+            return self.emitter.const(self.graph.args[n][0])
+        if n not in self.names:
+            if op in COMPARISONS:  # a comparison is not stored but repeated
+                self.lines += self.emitter.operation(n, op, [self._value(x) for x in self.graph.args[n]])
+                self.names[n] = f"%v{n}"
+            elif n in self.whole.sincos:
+                self.names[n] = self._sine_or_cosine(n)
+            else:
+                self.names[n] = self._input(n) if op == "input" else self._reloaded(n)
+        return self.names[n]
+
+    def _sine_or_cosine(self, n: int) -> str:
+        """One that was computed before."""
+        self.lines += [
+            f"  %s{n} = getelementptr {self.emitter.T}, ptr addrspace(3) %sc, i64 {self.whole.sincos[n]}",
+            f"  %s{n}.x = load {self.emitter.T}, ptr addrspace(3) %s{n}",
+        ]
+        return f"%s{n}.x"
+
+    def _input(self, n: int) -> str:
+        operand, k = self.whole.arguments.input(self.graph.args[n][0])
+        lines, at = operand.address(f"%i{n}", k, self.emitter.T)
+        space = 3 if operand.staged else 1
+        invariant = "" if operand.staged else ", !invariant.load !1"
+        self.lines += [*lines, f"  %i{n}.x = load {self.emitter.T}, ptr addrspace({space}) {at}{invariant}"]
+        return f"%i{n}.x"
+
+    def _slot(self, n: int) -> str:
+        self.labels += 1
+        index = self.whole.slots[n]
+        self.lines.append(f"  %m{self.labels} = getelementptr {self.emitter.T}, ptr %mem, i64 {index}")
+        return f"ptr %m{self.labels}"
+
+    def _reloaded(self, n: int) -> str:
+        at = self._slot(n)
+        self.lines.append(f"  %r{n} = load {self.emitter.T}, {at}")
+        return f"%r{n}"
+
+    def _store(self, value: str, at: str) -> None:
+        self.lines.append(f"  store {self.emitter.T} {value}, {at}")
+
+    # ---- results
+
+    def _store_results(self, n: int) -> None:
+        """A result where it belongs, and the tiles that are complete with it."""
+        whole = self.whole
+        if whole.tiles is None:
+            for k in whole.places.get(n, ()):
+                lines, at = whole.arguments.output.address(f"%o{k}", whole.first + k, self.emitter.T)
+                self.lines += lines
+                self._store(self._value(n), f"ptr addrspace(1) {at}")
+            return
+        for t, place in whole.tiles.stores.get(n, ()):
+            self._store_in_tile(n, t, place)
+        for t in whole.tiles.written.get(n, ()):
+            self._write(t)
+
+    def _finish(self) -> None:
+        if self.whole.tiles is None:
+            for n in self.whole.places:
+                if n not in self.whole.computed:
+                    self._store_results(n)
+            return
+        if self.whole.is_one_row:
+            self._store_late(0)
+        for t in self.whole.tiles.written[-1]:
+            self._write(t)
+
+    def _store_late(self, t: int) -> None:
+        tiles = self.whole.tiles
+        for n, place in tiles.late.get(t, ()) if tiles is not None else ():
+            self._store_in_tile(n, t, place)
+
+    def _store_in_tile(self, n: int, t: int, place: int) -> None:
+        self.labels += 1
+        p, index = f"%t{self.labels}", self.whole.tile_at(t) + place
+        self.lines.append(f"  {p} = getelementptr {self.emitter.T}, ptr addrspace(3) %tiles, i64 {index}")
+        self._store(self._value(n), f"ptr addrspace(3) {p}")
+
+    def _write(self, t: int) -> None:
+        """The warp writes a tile to its rows; a row of few numbers is written by the kernel."""
+        tiles = self.whole.tiles
+        if tiles is None or self.whole.is_one_row:
+            return
+        self._store_late(t)
+        self.labels += 1
+        w, start = self.labels, self.whole.first + tiles.starts[t]
+        row = self.whole.tile_at(t)
+        size = tiles.size(t, len(self.whole.program.outputs))
+        self.lines += [
+            f"  %w{w} = getelementptr {self.emitter.T}, ptr addrspace(1) %to, i64 {start}",
+            f"  %w{w}.o = mul i32 %lane, {-self.whole.tile_pitch}",
+            f"  %w{w}.t = getelementptr {self.emitter.T}, ptr addrspace(3) %tiles, i64 {row}",
+            f"  %w{w}.f = getelementptr {self.emitter.T}, ptr addrspace(3) %w{w}.t, i32 %w{w}.o",
+            f"  call void @write_tile(ptr addrspace(3) %w{w}.f, ptr addrspace(1) %w{w}, i64 %to.s, i32 %rows, i32 %lane, "
+            f"i32 {size}, ptr %env)",
+        ]
+
+
+class ThreadProgram:
+    """A part of a result, from number `first` on, computed by one thread; `arguments` say where numbers are."""
+
+    def __init__(
+        self, name: str, program: Program, emitter: Emitter, arguments: Arguments, options: ThreadOptions, first: int = 0
+    ) -> None:
+        self.name, self.program, self.emitter, self.first, self.arguments = name, program, emitter, first, arguments
+        self.sincos = _columns(program, arguments.angles)
+        body = [n for n in program.body if n not in self.sincos]
+        self.functions = cut(body, options.function_max_ops)
+        self.computed = set(body)
+        self.is_inlined = len(self.functions) == 1
+        self.places: dict[int, list[int]] = {}
+        for k, n in enumerate(program.outputs):
+            self.places.setdefault(n, []).append(k)
+        self.is_one_row = arguments.output.size <= WHOLE_ROW_MAX_NUMBERS
+        width = arguments.output.size if self.is_one_row else TILE_BYTES // number_bytes(emitter.T)
+        self.tile_pitch = arguments.output.pitch if self.is_one_row else width + 1
+        self.buffers = 1 if self.is_one_row else options.tile_buffers
+        self.tiles = tile_plan(program.outputs, body, width, self.buffers) if arguments.output.staged else None
+        home = {n: k for k, nodes in enumerate(self.functions) for n in nodes}
+        self.slots = crossing(program, self.functions, self.sincos, self._waiting(home))
+
+    def _waiting(self, home: dict[int, int]) -> dict[int, int]:
+        """Results that wait for their tile to be written by a later function: which one that is."""
+        waiting: dict[int, int] = {}
+        if self.tiles is not None:
+            of = {t: home.get(n, len(self.functions) - 1) for n, ts in self.tiles.written.items() for t in ts}
+            for t, late in self.tiles.late.items():
+                for n, _ in late:
+                    if n in home and of[t] != home[n]:
+                        waiting[n] = max(of[t], waiting.get(n, 0))
+        return waiting
+
+    def tile_at(self, t: int) -> int:
+        """Where this thread's row of a tile begins, in numbers from %tiles, which is its row of the first buffer.
+
+        A tile that has found no place takes the last buffer, which is for no other.
+        """
+        assert self.tiles is not None
+        return self.tiles.buffer.get(t, self.buffers) * WARP * self.tile_pitch
+
+    @property
+    def scratch(self) -> int:
+        """Numbers of local memory."""
+        return 1 + max(self.slots.values(), default=-1)
+
+    def text(self) -> list[str]:
+        """All functions."""
+        return [ThreadFunction(self, k).text() for k in range(len(self.functions))]
+
+    def calls(self, given: str) -> list[str]:
+        """Lines that compute the part."""
+        return [f"  call void @{self.name}_{k}({given})" for k in range(len(self.functions))]
+
+
+def _columns(program: Program, angles: Sequence[int]) -> dict[int, int]:
+    """Where the sines and cosines are that were computed before."""
+    graph, at = program.graph, {k: 2 * i for i, k in enumerate(angles)}
+    found = {}
+    for n in program.body:
+        if graph.ops[n] in ("sin", "cos"):
+            angle = graph.args[n][0]
+            if graph.ops[angle] == "input" and graph.args[angle][0] in at:
+                found[n] = at[graph.args[angle][0]] + (graph.ops[n] == "cos")
+    return found

@@ -1,0 +1,61 @@
+"""Long results of a warp's 32 states, on their way from shared memory to the caller's rows: tiles of 128 bytes of each row.
+
+A tile has a place in shared memory from its first number to its last, if there is one left. Numbers whose tile has none,
+and constants, are stored when it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TILE_BYTES = 128  # of a row: a cache line
+
+
+@dataclass
+class TilePlan:
+    """Which results are stored where: in a tile's buffer when they are computed, or, until it is written, in a slot."""
+
+    width: int  # numbers of a row in one tile
+    buffers: int
+    starts: list[int] = field(default_factory=list)  # the first result of each tile
+    buffer: dict[int, int] = field(default_factory=dict)  # of each tile
+    stores: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # after an operation: (tile, place in it)
+    late: dict[int, list[tuple[int, int]]] = field(
+        default_factory=dict
+    )  # of a tile: (node, place) stored when it is written
+    written: dict[int, list[int]] = field(default_factory=dict)  # after an operation, or -1 at the end: tiles
+
+    def size(self, t: int, n_outputs: int) -> int:
+        """Numbers of a row in a tile."""
+        return min(self.width, n_outputs - self.starts[t])
+
+
+def tile_plan(outputs: list[int], body: list[int], width: int, buffers: int) -> TilePlan:
+    """The tiles of results that are computed in this order."""
+    when = {n: k for k, n in enumerate(body)}
+    made = TilePlan(width, buffers, list(range(0, len(outputs), width)))
+    places: dict[int, list[tuple[int, int]]] = {}
+    missing = [0] * len(made.starts)
+    for k, n in enumerate(outputs):
+        t = k // width
+        if n in when:
+            places.setdefault(n, []).append((t, k - made.starts[t]))
+            missing[t] += 1
+        else:
+            made.late.setdefault(t, []).append((n, k - made.starts[t]))
+    free = list(range(buffers))
+    for n in body:
+        for t, place in places.get(n, ()):
+            if t not in made.buffer and free:
+                made.buffer[t] = free.pop()
+            if t in made.buffer:
+                made.stores.setdefault(n, []).append((t, place))
+            else:
+                made.late.setdefault(t, []).append((n, place))
+            missing[t] -= 1
+            if missing[t] == 0:
+                made.written.setdefault(n, []).append(t)
+                if t in made.buffer:
+                    free.append(made.buffer[t])
+    made.written[-1] = [t for t in range(len(made.starts)) if all(m not in when for m in outputs[made.starts[t] :][:width])]
+    return made

@@ -1,0 +1,107 @@
+"""A grid of GPU threads on this processor: each thread of a warp is a thread of the system, and warps meet at a barrier.
+
+The text of a module is what a GPU gets, but for the prelude and the address spaces. One warp runs at a time; a block has
+as much shared memory as its kernel asks for, filled with NaN, so that what is read before it is written shows.
+"""
+
+import ctypes
+import threading
+
+import numpy as np
+
+from qddot.compiler.codegen.abi import grid, grid_frame
+from qddot.compiler.runtime import llvm_compile
+from qddot.compiler.targets.host import native
+
+WARP = 32
+
+PRELUDE = grid_frame.Prelude(
+    kernel="define void",
+    parameters=", ptr %env",
+    begin=(),
+    functions="".join(
+        f"""define internal i32 @{name}(ptr %env) alwaysinline {{
+  %p = getelementptr i32, ptr %env, i64 {k}
+  %x = load i32, ptr %p
+  ret i32 %x
+}}
+"""
+        for k, name in enumerate(("thread", "block", "layer", "blocks"))
+    )
+    + """define internal ptr @shared(ptr %env) alwaysinline {
+  %p = getelementptr ptr, ptr %env, i64 2
+  %x = load ptr, ptr %p
+  ret ptr %x
+}
+define internal void @meet(ptr %env) noinline {
+  %p = getelementptr ptr, ptr %env, i64 3
+  %barrier = load ptr, ptr %p
+  %q = getelementptr ptr, ptr %env, i64 4
+  %wait = load ptr, ptr %q
+  %x = call i32 %wait(ptr %barrier)
+  ret void
+}
+""",
+    has_spaces=False,
+)
+
+
+class Environment(ctypes.Structure):
+    """What a thread finds in %env."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("thread", "block", "layer", "blocks")),
+        *((name, ctypes.c_void_p) for name in ("shared", "barrier", "wait")),
+    ]
+
+
+class Emulated:
+    """The kernels of a module, called with arrays of this machine."""
+
+    def __init__(self, program, inputs, output, dtype, target, options=None):
+        self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
+        self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
+        data = llvm_compile.compile_object(self.text, native(), "grid")
+        self._engine = llvm_compile.engine_of(data)
+        self._libc = ctypes.CDLL(None)
+
+    def __call__(self, name, *arrays, out, blocks=None):
+        """Runs a kernel: arrays have one batch axis, or none if all states share them."""
+        count = len(out)
+        kernel = ctypes.CFUNCTYPE(None, *self._types())(self._engine.get_function_address(name))
+        given = [ctypes.c_int64(count)]
+        for a, shape in zip((*arrays, out), (*self.inputs, self.output), strict=True):
+            strides = [s // a.itemsize for s in a.strides]
+            assert a.dtype == self.dtype
+            given.append(ctypes.c_void_p(a.ctypes.data))
+            given += [ctypes.c_int64(s) for s in ([0] * (1 + len(shape) - a.ndim) + strides)]
+        blocks = -(-count // self.facts.threads) if blocks is None else blocks
+        scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
+        given.append(ctypes.c_void_p(scratch.ctypes.data))
+        for layer in range(self.facts.groups):
+            for block in range(blocks):
+                shared = np.full(self.facts.shared_bytes // self.dtype.itemsize + 16, np.nan, self.dtype)
+                for warp in range(self.facts.threads // WARP):
+                    self._warp(kernel, given, (warp, block, layer, blocks), shared)
+
+    def _types(self):
+        own = [ctypes.c_int64]
+        for shape in (*self.inputs, self.output):
+            own += [ctypes.c_void_p, *[ctypes.c_int64] * (1 + len(shape))]
+        return [*own, ctypes.c_void_p, ctypes.c_void_p]
+
+    def _warp(self, kernel, given, place, shared):
+        warp, block, layer, blocks = place
+        start = shared.ctypes.data + -shared.ctypes.data % 64
+        barrier = ctypes.create_string_buffer(256)
+        self._libc.pthread_barrier_init(barrier, None, WARP)
+        wait = ctypes.cast(self._libc.pthread_barrier_wait, ctypes.c_void_p).value
+        own = [
+            Environment(WARP * warp + lane, block, layer, blocks, start, ctypes.addressof(barrier), wait)
+            for lane in range(WARP)
+        ]
+        threads = [threading.Thread(target=kernel, args=(*given, ctypes.addressof(e))) for e in own]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
