@@ -71,7 +71,8 @@ def build(model: Model, request: Request) -> Kernel:
         targets.named(request.target),
     )
     inputs, output = input_shapes(model, function, request.free), function.output(model)
-    fields = {**_FACTS, "layout": Layout.from_json} if request.packed else _FACTS
+    kind = targets.KINDS[target.kind]
+    fields = {**_FACTS, **kind.facts, **({"layout": Layout.from_json} if request.packed else {})}
     key = _digest(model.digest, request, target.identity)
     found, cached = stored.find(key, fields, target), True
     if found is None:
@@ -82,7 +83,7 @@ def build(model: Model, request: Request) -> Kernel:
             data = targets.compile_module(text, target, request.function)
         found, cached = stored.store(key, facts, data, fields, target), False
     facts, data, code = found
-    layout = facts.pop("layout", None)
+    layout, own = facts.pop("layout", None), {name: facts.pop(name) for name in kind.facts}
     tracing = {**request.tracing, **({"sums": True} if facts.pop("sums") else {})}
     told = explain_rolled if facts["form"] == "rolled" else explain
     info = Info(
@@ -94,8 +95,9 @@ def build(model: Model, request: Request) -> Kernel:
         free=request.free,
         **facts,
     )
-    return kernel_from_code(
+    return kind.kernel(
         code,
+        own,
         (*function.inputs, *request.free),
         inputs,
         output if layout is None else (layout.size,),
@@ -121,8 +123,6 @@ def _rendered(
     model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
 ) -> tuple[dict[str, Any], str]:
     """The LLVM text of a kernel, and the facts about it."""
-    from qddot.compiler.codegen.abi import gufunc
-
     facts, program = program_for(model, request, output)
     if request.packed:
         program, layout = packed(program, output)
@@ -132,9 +132,9 @@ def _rendered(
                 f"packed=False"
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
-    lanes = target.lanes(request.dtype) if request.lanes is None else request.lanes
-    text = gufunc.render(program, inputs, [output], lanes, request.dtype, target, len(request.free))
-    return {**facts, "lanes": lanes, "fused": target.fuses(request.dtype)}, text
+    work = targets.Work(program, inputs, output, request.dtype, request.lanes, len(request.free))
+    text, own = targets.KINDS[target.kind].render(work, target)
+    return {**facts, **own}, text
 
 
 def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str, Any], Any]:

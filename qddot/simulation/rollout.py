@@ -182,7 +182,7 @@ class Rollout:
         records = np.empty((len(flat), rows + with_start, n), self.dtype)
         records[:, :with_start] = flat[:, None, :n]
         if len(flat):
-            held, values = self._flat(self.held, 2, batch), self._joined(batch)
+            held, values = self.arrays(batch)
             flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
         records = records.reshape(*batch, rows + with_start, n)
         q, v = records[..., : self.model.nq], records[..., self.model.nq :]
@@ -273,15 +273,22 @@ class Rollout:
 
     def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
         if (starting, lanes) not in self._loops:
-            n, _, held, *values = self._sizes
-            layout = Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes, dtype=self.dtype)
             what = f"{self.integrator} of {self.model.name!r}"
-            try:
-                step = self._traced_step(starting)
-            except KernelTooLargeError as error:
-                raise KernelTooLargeError(f"{error}; Robot(model, compiled=False) steps in Python") from None
-            self._loops[starting, lanes] = time_loop_of(what, step, layout)
+            self._loops[starting, lanes] = time_loop_of(what, *self.traced(starting, lanes))
         return self._loops[starting, lanes]
+
+    def traced(self, starting: bool = False, lanes: int = 1) -> tuple[Step, Layout]:
+        """One step as a program, or one of the first steps of a method that has others, and what its inputs are."""
+        n, _, held, *values = self._sizes
+        try:
+            step = self._traced_step(starting)
+        except KernelTooLargeError as error:
+            raise KernelTooLargeError(f"{error}; Robot(model, compiled=False) steps in Python") from None
+        return step, Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes, dtype=self.dtype)
+
+    def arrays(self, batch: tuple[int, ...]) -> tuple[Array, Array]:
+        """Held inputs and free parameters of all samples of a batch, with one batch axis."""
+        return self._flat(self.held, 2, batch), self._joined(batch)
 
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""

@@ -1,5 +1,6 @@
 """Kernels of a grid of GPU threads: with emulated threads the bits of this processor's kernels; their PTX."""
 
+import ctypes
 import shutil
 import subprocess
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot.compiler.codegen.abi import grid
+from qddot.compiler.codegen.abi import grid, grid_steps
 from qddot.compiler.codegen.llvm.thread_parts import parts
 from qddot.compiler.runtime import ptx
 from qddot.compiler.targets import nvptx
@@ -15,7 +16,8 @@ from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.request import Request
 from qddot.errors import InputError
-from tests.support.grid_emulation import Emulated
+from qddot.simulation import Rollout
+from tests.support.grid_emulation import PRELUDE, Emulated, Threads
 
 TARGET = nvptx.named("")
 COUNT = 77  # two whole warps and a part of a third
@@ -152,6 +154,51 @@ def test_parts_of_a_program_cover_its_results_once(count):
     assert [first for first, _ in made] == sorted({first for first, _ in made})
     assert all(f % 16 == 0 for f, _ in made)
     assert max(len(p.body) for _, p in made) < len(program.body)
+
+
+# ---- steps of time
+
+
+STEPS = [
+    ("puma560", "semi_implicit_euler", "float64", {}),
+    ("puma560", "rk4", "float32", {"controls": lambda t, q, v: -3.0 * v + 0.1 * t}),
+    ("quadruped", "rk4", "float64", {}),  # large: a step calls its derivative
+    ("quadruped", "semi_implicit_euler", "float32", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "integrator", "dtype", "options"), STEPS)
+def test_steps_give_the_bits_of_this_processor(name, integrator, dtype, options):
+    steps_agree(qddot.load(name), integrator, dtype, **options)
+
+
+def test_steps_with_held_inputs_and_parameters():
+    robot, rng = qddot.load("puma560"), np.random.default_rng(1)
+    controls, damping = rng.standard_normal((40, 9, robot.nv)), rng.uniform(0.1, 1.0, (40, 1))
+    steps_agree(robot, "rk4", "float64", controls=controls, free={"joint1.damping": damping[:, 0]}, count=40)
+
+
+def steps_agree(robot, integrator, dtype, controls=None, count=40, **options):
+    """Nine steps of all samples, with every second one recorded, from number 3 on."""
+    rollout = Rollout(robot, controls, dt=1e-3, integrator=integrator, dtype=dtype, t0=0.5, **options)
+    q, v = robot.random_state(np.random.default_rng(0), count)
+    start = rollout.start(q, v)
+    wanted, q_wanted, v_wanted = rollout.run(start._replace(step=3), 6, record=2)
+    step, layout = rollout.traced(starting=False)
+    threads = Threads(grid_steps.render(step, layout, TARGET, PRELUDE), grid_steps.THREADS)
+    state = np.ascontiguousarray(start.state, dtype)
+    held, values = rollout.arrays((count,))
+    records, end = np.full((count, 3, robot.nq + robot.nv), np.nan, dtype), np.full_like(state, np.nan)
+    given = [ctypes.c_int64(count), *rows(state), *rows(held[:, 3:]), *rows(values), *rows(records), *rows(end)]
+    given += [ctypes.c_double(0.5), ctypes.c_double(1e-3), *map(ctypes.c_int64, (6, 3, 2))]
+    threads.run("steps", given, (1, 1))
+    np.testing.assert_array_equal(end, wanted.state)
+    np.testing.assert_array_equal(records, np.concatenate([q_wanted, v_wanted], axis=-1))
+
+
+def rows(x):
+    """An array as a kernel takes it: its address, and the strides of all axes but the last, in numbers."""
+    return [ctypes.c_void_p(x.ctypes.data), *(ctypes.c_int64(s // x.itemsize) for s in x.strides[:-1])]
 
 
 # ---- PTX

@@ -55,40 +55,23 @@ class Environment(ctypes.Structure):
     ]
 
 
-class Emulated:
-    """The kernels of a module, called with arrays of this machine."""
+class Threads:
+    """The kernels of a module, and the grids that run them."""
 
-    def __init__(self, program, inputs, output, dtype, target, options=None):
-        self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
-        self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
-        data = llvm_compile.compile_object(self.text, native(), "grid")
-        self._engine = llvm_compile.engine_of(data)
-        self._libc = ctypes.CDLL(None)
+    def __init__(self, text, block):
+        self._engine = llvm_compile.engine_of(llvm_compile.compile_object(text, native(), "grid"))
+        self._libc, self.block = ctypes.CDLL(None), block
 
-    def __call__(self, name, *arrays, out, blocks=None):
-        """Runs a kernel: arrays have one batch axis, or none if all states share them."""
-        count = len(out)
-        kernel = ctypes.CFUNCTYPE(None, *self._types())(self._engine.get_function_address(name))
-        given = [ctypes.c_int64(count)]
-        for a, shape in zip((*arrays, out), (*self.inputs, self.output), strict=True):
-            strides = [s // a.itemsize for s in a.strides]
-            assert a.dtype == self.dtype
-            given.append(ctypes.c_void_p(a.ctypes.data))
-            given += [ctypes.c_int64(s) for s in ([0] * (1 + len(shape) - a.ndim) + strides)]
-        blocks = -(-count // self.facts.threads) if blocks is None else blocks
-        scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
-        given.append(ctypes.c_void_p(scratch.ctypes.data))
-        for layer in range(self.facts.groups):
+    def run(self, name, given, grid_size, shared_bytes=0):
+        """A kernel with these arguments, in so many (blocks, layers)."""
+        blocks, layers = grid_size
+        types = [*map(type, given), ctypes.c_void_p]
+        kernel = ctypes.CFUNCTYPE(None, *types)(self._engine.get_function_address(name))
+        for layer in range(layers):
             for block in range(blocks):
-                shared = np.full(self.facts.shared_bytes // self.dtype.itemsize + 16, np.nan, self.dtype)
-                for warp in range(self.facts.threads // WARP):
+                shared = np.full(shared_bytes // 8 + 16, np.nan)
+                for warp in range(self.block // WARP):
                     self._warp(kernel, given, (warp, block, layer, blocks), shared)
-
-    def _types(self):
-        own = [ctypes.c_int64]
-        for shape in (*self.inputs, self.output):
-            own += [ctypes.c_void_p, *[ctypes.c_int64] * (1 + len(shape))]
-        return [*own, ctypes.c_void_p, ctypes.c_void_p]
 
     def _warp(self, kernel, given, place, shared):
         warp, block, layer, blocks = place
@@ -105,3 +88,26 @@ class Emulated:
             t.start()
         for t in threads:
             t.join()
+
+
+class Emulated:
+    """The kernels of a function of arrays, called with arrays of this machine."""
+
+    def __init__(self, program, inputs, output, dtype, target, options=None):
+        self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
+        self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
+        self._threads = Threads(self.text, self.facts.threads)
+
+    def __call__(self, name, *arrays, out, blocks=None):
+        """Runs a kernel: arrays have one batch axis, or none if all states share them."""
+        count = len(out)
+        given = [ctypes.c_int64(count)]
+        for a, shape in zip((*arrays, out), (*self.inputs, self.output), strict=True):
+            strides = [s // a.itemsize for s in a.strides]
+            assert a.dtype == self.dtype
+            given.append(ctypes.c_void_p(a.ctypes.data))
+            given += [ctypes.c_int64(s) for s in ([0] * (1 + len(shape) - a.ndim) + strides)]
+        blocks = -(-count // self.facts.threads) if blocks is None else blocks
+        scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
+        given.append(ctypes.c_void_p(scratch.ctypes.data))
+        self._threads.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)

@@ -7,6 +7,7 @@ import time
 from qddot.compiler.runtime import debug
 from qddot.compiler.runtime.llvm_compile import llvm_lock, load_llvm, machine_for, parsed
 from qddot.compiler.targets.target import Target
+from qddot.errors import ObjectError
 
 
 def compile_ptx(text: str, target: Target, name: str = "") -> bytes:
@@ -36,3 +37,11 @@ def _emitted(text: str, target: Target) -> str:
     passes.add_simplify_cfg_pass()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
     return str(machine.emit_assembly(module))
+
+
+def load(data: bytes, _: Target | None) -> str:
+    """The text; the driver assembles it for its card when it is first called."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ObjectError("it is no text") from None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from qddot.compiler.runtime.cache import default_cache
-from qddot.compiler.runtime.llvm_compile import Code
+from qddot.compiler.targets import registry
 from qddot.compiler.targets.target import Target
 from qddot.errors import ObjectError
 
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
 
     facts: dict[str, Any]
     data: bytes
-    code: Code
+    code: Any
 
 
 def find(key: str, fields: Fields, target: Target | None = None) -> Stored | None:
@@ -55,7 +55,7 @@ def _loaded(value: bytes, fields: Fields, target: Target | None) -> Stored:
         facts = {name: read(facts[name]) for name, read in fields.items()}
     except (ValueError, TypeError, RecursionError) as error:
         raise ObjectError(f"its header is not as written: {error}") from None
-    return Stored(facts, data, Code(data, target))
+    return Stored(facts, data, registry.load(data, target))
 
 
 def text(x: Any) -> str:

@@ -6,11 +6,14 @@ A new kind is files of its own and a row of `KINDS`; a new architecture of kind 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from qddot.compiler.runtime import llvm_compile
-from qddot.compiler.targets import host
+from qddot.compiler.runtime import llvm_compile, ptx
+from qddot.compiler.runtime.cuda.grid import from_json as grid_from_json
+from qddot.compiler.runtime.kernel import Kernel, Shape
+from qddot.compiler.runtime.llvm_compile import Code
+from qddot.compiler.targets import host, nvptx
 from qddot.compiler.targets.target import ARCHITECTURES, Target
 from qddot.errors import InputError
 
@@ -19,15 +22,66 @@ class Kind(NamedTuple):
     """What a kind of target can do."""
 
     named: Callable[[str], Target]  # by the name of its processor, or ""
-    compile: Callable[[str, Target, str], bytes]  # object code of an LLVM module; the last is its name for QDDOT_DEBUG
+    compile: Callable[[str, Target, str], bytes]  # code of an LLVM module; the last is its name for QDDOT_DEBUG
     assembly: Callable[[str, Target], str]  # of an LLVM module, to be read
+    load: Callable[[bytes, Target | None], Any]  # what `compile` gave, ready to be called
+    render: Callable[..., tuple[str, dict[str, Any]]]  # `(work, target)`: the LLVM module of a kernel, and facts about it
+    kernel: Callable[..., Kernel]  # of loaded code: `(code, facts, parts)`
+    facts: Mapping[str, Callable[[Any], Any]] = {}  # the facts of `render` that the cache keeps, and who reads them
+
+
+class Work(NamedTuple):
+    """What a kernel computes: a program of arrays with these shapes, of which the last inputs are parameters."""
+
+    program: Any
+    inputs: list[Shape]
+    output: Shape
+    dtype: str
+    lanes: int | None = None
+    parameters: int = 0
 
 
 def _cpu(processor: str) -> Target:
     return host.processor(processor) if processor else host.host()
 
 
-KINDS: dict[str, Kind] = {"cpu": Kind(_cpu, llvm_compile.compile_object, llvm_compile.assembly)}
+def _render_gufunc(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
+    from qddot.compiler.codegen.abi import gufunc
+
+    lanes = target.lanes(work.dtype) if work.lanes is None else work.lanes
+    text = gufunc.render(work.program, work.inputs, [work.output], lanes, work.dtype, target, work.parameters)
+    return text, {"lanes": lanes, "fused": target.fuses(work.dtype)}
+
+
+def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
+    from qddot.compiler.codegen.abi import grid
+
+    if work.lanes not in (None, 1):
+        raise InputError(
+            f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out"
+        )
+    text, facts = grid.render(work.program, work.inputs, work.output, work.dtype, target)
+    return text, {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
+
+
+def _kernel_gufunc(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
+    from qddot.compiler.runtime import gufunc
+
+    return gufunc.kernel(code, *parts)
+
+
+def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
+    from qddot.compiler.runtime.cuda import kernel
+
+    return kernel.kernel(code, facts["grid"], *parts)
+
+
+KINDS: dict[str, Kind] = {
+    "cpu": Kind(_cpu, llvm_compile.compile_object, llvm_compile.assembly, Code, _render_gufunc, _kernel_gufunc),
+    "cuda": Kind(
+        nvptx.named, ptx.compile_ptx, ptx.assembly, ptx.load, _render_grid, _kernel_cuda, {"grid": grid_from_json}
+    ),
+}
 
 
 def named(name: str) -> Target:
@@ -78,3 +132,8 @@ def compile_module(text: str, target: Target, name: str = "") -> bytes:
 def assembly(text: str, target: Target) -> str:
     """The assembly of an LLVM module for a target."""
     return KINDS[target.kind].assembly(text, target)
+
+
+def load(data: bytes, target: Target | None) -> Any:
+    """Compiled code, ready to be called; without a target, of this machine's processor."""
+    return KINDS["cpu" if target is None else target.kind].load(data, target)

@@ -15,29 +15,20 @@ from math import prod
 from typing import NamedTuple
 
 from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
-from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, grid_module, own_row
+from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.thread_arguments import WARP, Arguments, GridOperand, Shape, angles_of
+from qddot.compiler.codegen.llvm.thread_arguments import SHARED, WARP, Arguments, GridOperand, Shape, angles_of
 from qddot.compiler.codegen.llvm.thread_parts import parts
 from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
 from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.ir.program import Program
+from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
 _ANGLES_AT_A_TIME = 4  # for the latency of one to be that of all
 STAGED_MAX_BYTES = 14_000  # of a warp's rows in shared memory: a multiprocessor has room for sixteen such warps
-
-
-class GridFacts(NamedTuple):
-    """How a kernel is launched."""
-
-    threads: int  # of a block
-    groups: int  # layers of the grid, each of which computes a part of the result
-    shared_bytes: int  # of dynamic shared memory of a block
-    scratch_numbers: int  # of global memory a thread
-    has_strided: bool
 
 
 class GridOptions(NamedTuple):
@@ -59,7 +50,7 @@ def render(
     target: Target,
     options: GridOptions | None = None,
     prelude: Prelude = NVIDIA,
-) -> tuple[str, GridFacts]:
+) -> tuple[str, LaunchFacts]:
     """The text of a module with the kernels of a program, and how they are launched."""
     options = options or GridOptions()
     if isinstance(program, Rolled):
@@ -75,20 +66,20 @@ def render(
     ]
     text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
     whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
-    return whole, GridFacts(options.threads, options.groups, kernels[0].shared_bytes, 0, options.strided)
+    return whole, LaunchFacts(options.threads, kernels[0].shared_bytes, options.groups, 0, options.strided)
 
 
 def _render_loops(
     program: Rolled, inputs: Sequence[Shape], output: Shape, emitter: WarpEmitter, options: GridOptions, prelude: Prelude
-) -> tuple[str, GridFacts]:
+) -> tuple[str, LaunchFacts]:
     """Kernels of a program with loops: the same for rows and for any strides."""
     loops, names = LoopGrid(program, inputs, output, emitter), ("rows", "strided")
     text = [prelude.functions, *loops.text()]
     for name in names:
-        frame = Frame(name, loops.operands, emitter.T, options.threads, (), 0, prelude)
+        frame = Frame(name, array_parameters(loops.operands), emitter.T, options.threads, (), {}, prelude)
         text.append(frame.text([*(line for x in loops.operands for line in own_row(x, emitter.T)), *loops.state()]))
     whole = grid_module(text, emitter, _bounds(options), names, prelude)
-    return whole, GridFacts(options.threads, 1, 0, loops.scratch, True)
+    return whole, LaunchFacts(options.threads, 0, 1, loops.scratch, True)
 
 
 def _bounds(options: GridOptions) -> dict[str, int]:
@@ -99,18 +90,18 @@ def arguments(inputs: Sequence[Shape], output: Shape, T: str) -> Arguments:
     """Operands in rows: inputs are staged as long as there is room."""
     made, room = list[GridOperand](), STAGED_MAX_BYTES // number_bytes(T) // WARP
     for i, shape in enumerate(inputs):
-        operand = GridOperand(i, shape, staged=True)
+        operand = GridOperand(i, shape, SHARED)
         if operand.pitch > room:
-            operand = GridOperand(i, shape, staged=False)
+            operand = GridOperand(i, shape)
         else:
             room -= operand.pitch
         made.append(operand)
-    return Arguments(tuple(made), GridOperand(len(made), output, staged=True))
+    return Arguments(tuple(made), GridOperand(len(made), output, SHARED))
 
 
 def strided_arguments(inputs: Sequence[Shape], output: Shape) -> Arguments:
     """Operands of any strides."""
-    made = [GridOperand(i, shape, staged=False, strided=True) for i, shape in enumerate((*inputs, output))]
+    made = [GridOperand(i, shape, strided=True) for i, shape in enumerate((*inputs, output))]
     return Arguments(tuple(made[:-1]), made[-1])
 
 
@@ -165,7 +156,15 @@ class Grid:
     def _kernel(self, programs: list[ThreadProgram]) -> str:
         operands = (*self.arguments.inputs, self.arguments.output)
         scratch = max(p.scratch for p in programs)
-        frame = Frame(self.name, operands, self.T, self.options.threads, self.warp_numbers, scratch, self.prelude)
+        frame = Frame(
+            self.name,
+            array_parameters(operands),
+            self.T,
+            self.options.threads,
+            self.warp_numbers,
+            {"mem": scratch},
+            self.prelude,
+        )
         return frame.text([*self._rows(), *self._layers(programs)])
 
     def _rows(self) -> list[str]:
@@ -221,7 +220,7 @@ class Grid:
     def _angle(self, j: int) -> list[str]:
         """Sine and cosine of the angle after the %k-th by j; at the end, those of the last one once more."""
         angles, x, T = self.arguments.angles, self.arguments.inputs[0], self.T
-        space, stride = 3 if x.staged else 1, x.strides[0] if x.strided else "1"
+        stride = x.strides[0] if x.strided else "1"
         return [
             f"  %k{j}.any = add i32 %k, {j}",
             f"  %k{j}.in = icmp ult i32 %k{j}.any, {len(angles) - 1}",
@@ -230,8 +229,8 @@ class Grid:
             f"  %which{j} = load i32, ptr addrspace(4) %which{j}.p",
             f"  %which{j}.l = zext i32 %which{j} to i64",
             f"  %which{j}.o = mul i64 %which{j}.l, {stride}",
-            f"  %angle{j}.p = getelementptr {T}, ptr addrspace({space}) %p0, i64 %which{j}.o",
-            f"  %angle{j} = load {T}, ptr addrspace({space}) %angle{j}.p",
+            f"  %angle{j}.p = getelementptr {T}, {x.pointer} %p0, i64 %which{j}.o",
+            f"  %angle{j} = load {T}, {x.pointer} %angle{j}.p",
             self.emitter.sincos(f"pair{j}", f"%angle{j}"),
             self.emitter.of_pair(f"sin{j}", f"pair{j}", "sin"),
             self.emitter.of_pair(f"cos{j}", f"pair{j}", "cos"),
@@ -262,7 +261,7 @@ class Grid:
     def _given(self) -> str:
         given = []
         for x in self.arguments.inputs:
-            given.append(f"ptr addrspace({3 if x.staged else 1}) %p{x.index}")
+            given.append(f"{x.pointer} %p{x.index}")
             given += [f"i64 {c}" for c in x.strides if x.strided]
         out = self.arguments.output
         if out.staged:

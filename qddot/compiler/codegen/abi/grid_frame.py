@@ -7,7 +7,7 @@ processor, with a thread of the system for each thread of a warp.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,11 +69,11 @@ class Frame:
     """A kernel: its name, its arguments, the threads of a block, and the shared memory of a warp in parts."""
 
     name: str
-    operands: Sequence[GridOperand]
+    parameters: Sequence[str]
     T: str
     threads: int
     warp_numbers: Sequence[int]  # of each part
-    local_numbers: int  # of a thread
+    local_numbers: Mapping[str, int]  # of a thread, by the names of arrays
     prelude: Prelude
 
     @property
@@ -83,15 +83,13 @@ class Frame:
 
     def text(self, state: Sequence[str]) -> str:
         """The kernel around the lines for one state, which end at the label %computed."""
-        given = ["i64 %count"]
-        for x in self.operands:
-            given += [f"ptr addrspace(1) %a{x.index}", f"i64 %s{x.index}", *(f"i64 {c}" for c in x.strides)]
-        given.append("ptr addrspace(1) %scratch")
-        lines = ["entry:", *self.prelude.begin, f"  %mem = alloca [{max(1, self.local_numbers)} x {self.T}]"]
-        lines += [*self._places(), *self._states(), *state]
+        allocated = [f"  %{name} = alloca [{max(1, n)} x {self.T}]" for name, n in self.local_numbers.items()]
+        lines = ["entry:", *self.prelude.begin, *allocated, *self._places(), *self._states(), *state]
         lines += ["  br label %written", "written:", "  %w.next = add i64 %w, %next.warp", "  br label %head"]
         body = "\n".join(lines)
-        return f"{self.prelude.kernel} @{self.name}({', '.join(given)}{self.prelude.parameters}) #1 {{\n{body}\n}}\n"
+        return (
+            f"{self.prelude.kernel} @{self.name}({', '.join(self.parameters)}{self.prelude.parameters}) #1 {{\n{body}\n}}\n"
+        )
 
     def _places(self) -> list[str]:
         """Which thread this is, and where the shared memory of its warp is."""
@@ -125,10 +123,10 @@ class Frame:
             "  %w = phi i64 [ %begin, %entry ], [ %w.next, %written ]",
             f"  %first = mul i64 %w, {WARP}",
             "  %more = icmp slt i64 %first, %count",
-            "  br i1 %more, label %states, label %end",
+            "  br i1 %more, label %some, label %end",
             "end:",
             "  ret void",
-            "states:",
+            "some:",
             "  %left = sub i64 %count, %first",
             f"  %few = icmp slt i64 %left, {WARP}",
             f"  %rows.l = select i1 %few, i64 %left, i64 {WARP}",
@@ -139,6 +137,14 @@ class Frame:
             "  %own.l = zext i32 %own to i64",
             "  %state = add i64 %first, %own.l",
         ]
+
+
+def array_parameters(operands: Sequence[GridOperand]) -> list[str]:
+    """Of a kernel of arrays: the count of states, each array with its strides, scratch memory."""
+    given = ["i64 %count"]
+    for x in operands:
+        given += [f"ptr addrspace(1) %a{x.index}", f"i64 %s{x.index}", *(f"i64 {c}" for c in x.strides)]
+    return [*given, "ptr addrspace(1) %scratch"]
 
 
 def own_row(x: GridOperand, T: str) -> list[str]:

@@ -44,7 +44,7 @@ class LoopGrid:
     def operands(self) -> list[GridOperand]:
         """Inputs and output, with any strides."""
         shapes = (*self.inputs, self.output)
-        return [GridOperand(i, shape, staged=False, strided=True) for i, shape in enumerate(shapes)]
+        return [GridOperand(i, shape, strided=True) for i, shape in enumerate(shapes)]
 
     def text(self) -> list[str]:
         """The program, the copies and what one thread does for one state, `@one`."""

@@ -11,21 +11,32 @@ from qddot.compiler.ir.program import Program
 Shape = tuple[int, ...]
 
 WARP = 32  # threads that run together
+LOCAL, GLOBAL, SHARED = 0, 1, 3  # memories, by LLVM's numbers of their address spaces
 
 
 @dataclass(frozen=True)
 class GridOperand:
-    """An argument of a kernel: number `index`, with so many numbers a state; `staged` in shared memory or not."""
+    """An argument of a kernel: number `index`, with so many numbers a state, in one of the memories."""
 
     index: int
     shape: Shape
-    staged: bool
+    space: int = GLOBAL
     strided: bool = False  # whether the numbers of a state are apart from each other
 
     @property
     def size(self) -> int:
         """Numbers of one state."""
         return prod(self.shape)
+
+    @property
+    def staged(self) -> bool:
+        """Whether it is in shared memory."""
+        return self.space == SHARED
+
+    @property
+    def pointer(self) -> str:
+        """The type of pointers to its numbers."""
+        return f"ptr addrspace({self.space})" if self.space else "ptr"
 
     @property
     def pitch(self) -> int:
@@ -40,14 +51,13 @@ class GridOperand:
     @property
     def parameters(self) -> str:
         """Of functions that use it: where its numbers of this thread's state are."""
-        pointer = f"ptr addrspace({3 if self.staged else 1}) %p{self.index}"
+        pointer = f"{self.pointer} %p{self.index}"
         return ", ".join([pointer, *(f"i64 {c}" for c in self.strides if self.strided)])
 
     def address(self, name: str, k: int, T: str) -> tuple[list[str], str]:
         """Lines, and the pointer to its k-th number."""
-        space = 3 if self.staged else 1
         if not self.strided:
-            return [f"  {name} = getelementptr {T}, ptr addrspace({space}) %p{self.index}, i64 {k}"], name
+            return [f"  {name} = getelementptr {T}, {self.pointer} %p{self.index}, i64 {k}"], name
         lines, at = list[str](), f"%p{self.index}"
         for j, stride in enumerate(self.strides):
             inner = prod(self.shape[j + 1 :])

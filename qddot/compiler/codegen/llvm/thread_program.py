@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.memory_plan import crossing, cut
-from qddot.compiler.codegen.llvm.thread_arguments import WARP, Arguments
+from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, WARP, Arguments
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, tile_plan
 from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
@@ -88,9 +88,8 @@ class ThreadFunction:
     def _input(self, n: int) -> str:
         operand, k = self.whole.arguments.input(self.graph.args[n][0])
         lines, at = operand.address(f"%i{n}", k, self.emitter.T)
-        space = 3 if operand.staged else 1
-        invariant = "" if operand.staged else ", !invariant.load !1"
-        self.lines += [*lines, f"  %i{n}.x = load {self.emitter.T}, ptr addrspace({space}) {at}{invariant}"]
+        invariant = ", !invariant.load !1" if operand.space == GLOBAL else ""
+        self.lines += [*lines, f"  %i{n}.x = load {self.emitter.T}, {operand.pointer} {at}{invariant}"]
         return f"%i{n}.x"
 
     def _slot(self, n: int) -> str:
@@ -116,7 +115,7 @@ class ThreadFunction:
             for k in whole.places.get(n, ()):
                 lines, at = whole.arguments.output.address(f"%o{k}", whole.first + k, self.emitter.T)
                 self.lines += lines
-                self._store(self._value(n), f"ptr addrspace(1) {at}")
+                self._store(self._value(n), f"{whole.arguments.output.pointer} {at}")
             return
         for t, place in whole.tiles.stores.get(n, ()):
             self._store_in_tile(n, t, place)
