@@ -26,14 +26,17 @@ def as_computed(plain):
     return fused(plain) if host().fma else plain
 
 
-def compiled(function, sizes, output, lanes=None, dtype="float64", change=str):
-    """A kernel of a plain function of vectors, and the program that says what it computes. `change` is made to its text."""
+def compiled(function, sizes, output, lanes=None, dtype="float64", change=str, target=None):
+    """A kernel of a plain function of vectors, and the program that says what it computes. `change` is made to its text.
+
+    `target` is what its text is for, and has instructions of this machine.
+    """
     graph, nodes, _ = trace(function, sizes)
     plain = straight_line(graph, nodes, sum(sizes))
     program = fused(plain)
     width = host().lanes(dtype) if lanes is None else lanes
     inputs = [(n,) for n in sizes]
-    text = change(gufunc.render(program, inputs, [output], width, dtype, host()))
+    text = change(gufunc.render(program, inputs, [output], width, dtype, target or host()))
     code = llvm_compile.Code(llvm_compile.compile_object(text))
     info = Info("test", "test", "unrolled", dtype, width, program.count(), len(program.body), 0, 0.0, False)
     names = [f"x{k}" for k in range(len(sizes))]

@@ -1,4 +1,4 @@
-"""exp, log, tanh and arctan of doubles, each a fixed sequence of IEEE operations: the same bits in every back end.
+"""exp, log, tanh, arctan and arctan2 of doubles, each a fixed sequence of IEEE operations: the same bits in every back end.
 
 A function is written once, at the end of this file, on values that record what is done to them. The steps are run on floats
 here, and rendered as LLVM IR and as C by `codegen`. No step is fused, so that processors with and without fused
@@ -6,7 +6,7 @@ multiply-adds agree, and there are no branches, so that lanes do too.
 
 | step                 | meaning                                                   |
 |----------------------|-----------------------------------------------------------|
-| x                    | the argument                                              |
+| x, y                 | the arguments                                             |
 | number, pattern      | a constant: a double, 64 bits                             |
 | add sub mul div      | of doubles, rounded once                                  |
 | less, select         | x < y; c ? x : y                                          |
@@ -16,8 +16,9 @@ multiply-adds agree, and there are no branches, so that lanes do too.
 | note                 | what the following steps do                               |
 
 The methods are those of Sun's fdlibm (exp, log) and of S. Moshier's Cephes (tanh, arctan), with selects for branches.
-Errors are below one unit in the last place, of tanh below two. NaN gives NaN; exp overflows to infinity and underflows
-gradually to zero; log of zero is -infinity and of negative numbers NaN; tanh and arctan are odd to the last bit.
+Errors are below one unit in the last place, of tanh below two, of arctan2 below 1.3. NaN gives NaN; exp overflows to
+infinity and underflows gradually to zero; log of zero is -infinity and of negative numbers NaN; tanh and arctan are odd to
+the last bit. arctan2 treats zeros and infinities as C does; only targets without a C library use it.
 """
 
 from __future__ import annotations
@@ -67,12 +68,13 @@ _VALUES: dict[str, Callable[..., Any]] = {
 _SHIFTS: dict[str, Callable[[int, int], int]] = {"shl": lambda a, n: (a << n) % _WORD, "shr": operator.rshift}
 
 
-def evaluate(name: str, x: float) -> float:
-    """The function of a float: the definition of what every back end computes."""
+def evaluate(name: str, *arguments: float) -> float:
+    """The function of floats: the definition of what every back end computes."""
     values: list[Any] = []
+    given = iter(arguments)
     for op, args in steps(name):
-        if op == "x":
-            values.append(float(x))
+        if op in ("x", "y"):
+            values.append(float(next(given)))
         elif op in ("number", "pattern", "note"):
             values.append(args[0])
         elif op in _SHIFTS:
@@ -85,8 +87,12 @@ def evaluate(name: str, x: float) -> float:
 @cache
 def steps(name: str) -> tuple[Step, ...]:
     """The steps of a function by name; the last one is its result."""
-    recorded = [Step("x")]
-    FUNCTIONS[name](_Number(recorded, 0))
+    if name == "arctan2":
+        recorded = [Step("y"), Step("x")]
+        _arctan2(_Number(recorded, 0), _Number(recorded, 1))
+    else:
+        recorded = [Step("x")]
+        FUNCTIONS[name](_Number(recorded, 0))
     return tuple(recorded)
 
 
@@ -139,6 +145,10 @@ class _Number(_Value):
         """`then` where this is less than a constant."""
         return self._chosen(self.at, self._of(y), then, otherwise)
 
+    def less(self, y: _Number, then: _Number | float, otherwise: _Number | float) -> _Number:
+        """`then` where this is less than another number."""
+        return self._chosen(self.at, y.at, then, otherwise)
+
     def above(self, y: float, then: _Number | float, otherwise: _Number | float) -> _Number:
         """`then` where this is greater than a constant."""
         return self._chosen(self._of(y), self.at, then, otherwise)
@@ -160,6 +170,10 @@ class _Number(_Value):
     def size(self) -> _Number:
         """Without its sign."""
         return (self.bits() & _SIZE).number()
+
+    def high(self) -> _Number:
+        """Its first 26 bits: products of two such numbers are not rounded."""
+        return (self.bits() & -(2**27)).number()
 
     def signed(self, x: _Number) -> _Number:
         """This number, which has no sign, with the sign of another."""
@@ -264,12 +278,21 @@ def _tanh(x: _Number) -> _Number:
     return size.below(0.625, near, far).signed(x)
 
 
+_MIDDLE, _LARGE = 0.66, 2.41421356237309504880  # slopes from which on 45 and 90 degrees are taken off
+
+
 def _arctan(x: _Number) -> _Number:
     x.note("the angle is that of t, 45 degrees more, or 90 degrees more")
     size = x.size()
-    middle, large = 0.66, 2.41421356237309504880
-    over = size.above(large, -1.0, size.above(middle, size - 1.0, size))
-    under = size.above(large, size, size.above(middle, size + 1.0, 1.0))
+    angle = _small_angle(size)
+    base, rest = _base(size)
+    return (base + (angle + rest)).signed(x)
+
+
+def _small_angle(size: _Number, lost: _Number | None = None) -> _Number:
+    """The angle of t. `lost` is a correction of the angles that are not more."""
+    over = size.above(_LARGE, -1.0, size.above(_MIDDLE, size - 1.0, size))
+    under = size.above(_LARGE, size, size.above(_MIDDLE, size + 1.0, 1.0))
     t = over / under
     z = t * t
     top = z.polynomial(
@@ -287,11 +310,40 @@ def _arctan(x: _Number) -> _Number:
         2.485846490142306297962e1,
         1.0,
     )
-    angle = t * (z * top / bottom) + t
-    more = 6.123233995736765886130e-17  # what the double nearest to a right angle is short of
-    rest = size.above(large, more, size.above(middle, 0.5 * more, 0.0))
-    base = size.above(large, 0.5 * math.pi, size.above(middle, 0.25 * math.pi, 0.0))
-    return (base + (angle + rest)).signed(x)
+    angle = t * (z * top / bottom)
+    return angle + t if lost is None else angle + lost + t
+
+
+def _base(size: _Number) -> tuple[_Number, _Number]:
+    """0, 45 or 90 degrees, and what that double is short of."""
+    rest = size.above(_LARGE, _SHORT, size.above(_MIDDLE, 0.5 * _SHORT, 0.0))
+    return size.above(_LARGE, 0.5 * math.pi, size.above(_MIDDLE, 0.25 * math.pi, 0.0)), rest
+
+
+_SHORT = 6.123233995736765886130e-17  # what the double nearest to a right angle is short of
+
+
+def _arctan2(y: _Number, x: _Number) -> _Number:
+    y.note("the slope; of two zeros 0, of two infinities 1")
+    rise, run = y.size(), x.size()
+    small = 2.0**-500  # what is smaller is made larger, so that the remainder below is exact
+    scale = rise.below(small, run.below(small, 1.0 / small, 1.0), 1.0)
+    rise, run = rise * scale, run * scale
+    quotient = rise / run
+    of_equal = run.above(0.0, rise.above(0.0, 1.0, rise), rise + run)
+    slope = rise.less(run, quotient, run.less(rise, quotient, of_equal))
+    y.note("what its rounding has lost of the angle: the remainder of the division times the derivative 1 / (1 + z)")
+    high, run_high = slope.high(), run.high()
+    remainder = rise - high * run_high - high * (run - run_high) - (slope - high) * run
+    z = slope * slope
+    lost = remainder / run * (1.0 - z * (1.0 - z))
+    lost = slope.below(_MIDDLE, slope.above(2.0**-27, lost, 0.0), 0.0)
+    y.note("the angle from the x axis, whose side is 1 or -1; 180 degrees less the angle where it is -1")
+    angle = _small_angle(slope, lost)
+    base, rest = _base(slope)
+    side = (x.bits() & _SIGN | bits_of(1.0)).number()
+    base, rest = side.below(0.0, math.pi - base, base), side.below(0.0, 2.0 * _SHORT - rest, rest)
+    return (base + (angle * side + rest)).signed(y)
 
 
 FUNCTIONS: dict[str, Callable[[_Number], _Number]] = {"exp": _exp, "log": _log, "tanh": _tanh, "arctan": _arctan}

@@ -38,7 +38,7 @@ class Target:
     doubles: bool = True  # False: doubles are computed by software, without fma
 
     kind: ClassVar[str] = "cpu"  # a key of `registry.KINDS`
-    has_c_library: ClassVar[bool] = True  # whether code may call sin, cos and atan2 of the C library
+    has_c_library: ClassVar[bool] = True  # False: kernels read no functions in `%env`, and use qddot's own
 
     def lanes(self, dtype: str) -> int:
         """States per SIMD register."""

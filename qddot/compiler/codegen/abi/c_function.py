@@ -46,7 +46,7 @@ def render(
         core = loop_program.loop_program_core(program, emitter)
     else:
         core = straight_line_core(program, emitter)
-    library, sizes = _library(program), [prod(s) for s in inputs]
+    library, sizes = _library(program) if target.has_c_library else (), [prod(s) for s in inputs]
     scratch = {"in": max(sum(sizes), 1), "work": max(core.scratch, 1)}
     align = _VECTOR_ALIGN if target.vector_bits else number_bytes(T)
     lines = [f"  %{x} = alloca [{n} x {T}], align {align}" for x, n in scratch.items()]

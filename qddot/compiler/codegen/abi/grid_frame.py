@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from qddot.compiler.codegen.llvm import elementary, sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
-from qddot.compiler.codegen.llvm.module import METADATA
+from qddot.compiler.codegen.llvm.module import METADATA, with_library
 from qddot.compiler.codegen.llvm.thread_arguments import WARP, GridOperand
 
 
@@ -158,18 +157,12 @@ def own_row(x: GridOperand, T: str) -> list[str]:
 
 def grid_module(text: list[str], emitter: Emitter, bounds: dict[str, int], kernels: Sequence[str], prelude: Prelude) -> str:
     """The whole text, with sine, cosine and the like; `bounds` are facts for the assembler, by NVVM's names."""
-    joined, T, target = "\n".join(text), emitter.T, emitter.target
-    short = "f64" if T == "double" else "f32"
-    library = [sincos.define(T, 1, target.fuses(emitter.dtype)), sincos.arctan2(1, T, T)]
-    library += elementary.definitions(joined, [1])
-    declared = [f"declare {T} @llvm.fma.{short}({T}, {T}, {T})"]
-    for name in ("sqrt", "fabs"):
-        declared.append(f"declare {T} @llvm.{name}.{short}({T})")
+    code = with_library(text, {1: emitter}, set(), emitter.target)
     notes = [f'!{{ptr @{k}, !"{name}", i32 {n}}}' for k in kernels for name, n in bounds.items()]
     metadata = [f"!nvvm.annotations = !{{{', '.join(f'!{3 + k}' for k in range(len(notes)))}}}"]
     metadata += [f"!{3 + k} = {note}" for k, note in enumerate(notes)]
     attributes = "attributes #1 = { convergent nounwind }"
-    whole = "\n".join([joined, *library, *declared, attributes, *metadata, METADATA])
+    whole = "\n".join([code, attributes, *metadata, METADATA])
     if prelude.has_spaces:
         return whole
     return re.sub(r" addrspace\(\d\)", "", whole).replace("addrspacecast ptr", "bitcast ptr")

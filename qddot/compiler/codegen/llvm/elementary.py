@@ -1,6 +1,6 @@
 """exp, log, tanh and arctan as LLVM text, for a scalar or for lanes: the steps of `ir/elementary.py`, one an instruction.
 
-They are functions of doubles; floats are widened, and the result is rounded.
+They are functions of doubles; floats are widened, and the result is rounded. So is arctan2 on targets without a C library.
 """
 
 from __future__ import annotations
@@ -32,6 +32,19 @@ def definitions(text: str, widths: Iterable[int]) -> list[str]:
     return [_define(x, n) for n in widths for x in sorted(NAMES) if f"@{_function(x, n)}(" in text]
 
 
+def arctan2(lanes: int, T: str) -> str:
+    """`@arctan2(y, x, env)` as C has it, on so many numbers of type T. It reads nothing in `%env`."""
+    V, W = _vector(T, lanes), _vector("double", lanes)
+    if T == "double":
+        lines, result = _steps("arctan2", lanes, {"y": "%y", "x": "%x"})
+    else:
+        lines, wide = _steps("arctan2", lanes, {"y": "%y.d", "x": "%x.d"})
+        result = "%narrow"
+        lines = [*(f"  %{v}.d = fpext {V} %{v} to {W}" for v in "yx"), *lines, f"  %narrow = fptrunc {W} {wide} to {V}"]
+    body = "\n".join(lines)
+    return f"define internal {V} @arctan2_{lanes}({V} %y, {V} %x, ptr %env) noinline {{\n{body}\n  ret {V} {result}\n}}\n"
+
+
 def _function(name: str, lanes: int) -> str:
     return f"{name}_{lanes}"
 
@@ -41,6 +54,14 @@ def _vector(T: str, lanes: int) -> str:
 
 
 def _define(name: str, lanes: int) -> str:
+    V = _vector("double", lanes)
+    lines, result = _steps(name, lanes, {"x": "%x"})
+    body = "\n".join(lines)
+    return f"define internal {V} @{_function(name, lanes)}({V} %x) noinline {{\n{body}\n  ret {V} {result}\n}}\n"
+
+
+def _steps(name: str, lanes: int, arguments: dict[str, str]) -> tuple[list[str], str]:
+    """The steps of a function as lines, and its result."""
     V, I, B = (_vector(x, lanes) for x in ("double", "i64", "i1"))
     lines: list[str] = []
     values: list[str] = []  # the operand of each step
@@ -50,8 +71,8 @@ def _define(name: str, lanes: int) -> str:
 
     for k, (op, args) in enumerate(elementary.steps(name)):
         values.append(f"%s{k}")
-        if op == "x":
-            values[k] = "%x"
+        if op in arguments:
+            values[k] = arguments[op]
         elif op == "number":
             values[k] = everywhere(number(args[0]), "double")
         elif op == "pattern":
@@ -69,5 +90,4 @@ def _define(name: str, lanes: int) -> str:
         elif op in _ON_BITS:
             other = everywhere(str(args[1]), "i64") if op in ("shl", "shr") else values[args[1]]
             lines.append(f"  %s{k} = {_ON_BITS[op]} {I} {values[args[0]]}, {other}")
-    body = "\n".join(lines)
-    return f"define internal {V} @{_function(name, lanes)}({V} %x) noinline {{\n{body}\n  ret {V} {values[-1]}\n}}\n"
+    return lines, values[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from qddot.compiler.codegen.llvm import elementary, sincos
+from qddot.compiler.codegen.llvm import elementary, far_angles, sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
 from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
 from qddot.compiler.targets.target import Target
@@ -39,18 +39,25 @@ METADATA = '!0 = !{!"branch_weights", i32 1, i32 100000}\n!1 = !{}\n!2 = !{i32 1
 def module(functions: Iterable[str], cores: Iterable[Core], target: Target) -> str:
     """The whole text: functions, and what the cores among them need."""
     emitters = {core.emitter.lanes: core.emitter for core in cores}
-    widths = {*emitters, *(core.sincos_lanes for core in cores)}
-    text = "\n".join(functions)
-    library = [*_library(emitters, widths, target), *elementary.definitions(text, sorted(emitters))]
-    return "\n".join([text, *library, *_declarations(widths, target), METADATA])
+    return "\n".join([with_library(functions, emitters, {core.sincos_lanes for core in cores}, target), METADATA])
+
+
+def with_library(functions: Iterable[str], emitters: dict[int, Emitter], widths: set[int], target: Target) -> str:
+    """Functions with those that they call; `widths` are those of sines and cosines besides the emitters' own."""
+    widths = {*emitters, *widths}
+    text = "\n".join([*functions, *_library(emitters, widths, target)])
+    return "\n".join([text, *elementary.definitions(text, sorted(emitters)), *_declarations(widths, target)])
 
 
 def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> list[str]:
     """Sine, cosine and arctan2 for all lane widths in use."""
-    text = [sincos.arctan2(e.lanes, e.V, e.T) for e in emitters.values()]
+    own, text = not target.has_c_library, list[str]()
+    for e in emitters.values():
+        text.append(elementary.arctan2(e.lanes, e.T) if own else sincos.arctan2(e.lanes, e.V, e.T))
     types = {e.T: "float32" if e.T == "float" else "float64" for e in emitters.values()}
-    text += [sincos.define(T, width, target.fuses(dtype)) for T, dtype in sorted(types.items()) for width in sorted(widths)]
-    return text
+    for T, dtype in sorted(types.items()):
+        text += [sincos.define(T, width, target.fuses(dtype), own) for width in sorted(widths)]
+    return [*text, far_angles.define(target.fuses("float64"))] if own else text
 
 
 def _declarations(widths: set[int], target: Target) -> list[str]:

@@ -5,8 +5,9 @@ to multiples of π/2. In doubles n times the first two parts is exact, and fused
 are: fused, x - n·p is exact for the first part. Where there are none, floats are reduced as doubles.
 
 The polynomials are of least error for sin and cos on |r| ≤ π/4; those of doubles are the classical ones (in the form of S.
-Moshier's and Sun's libraries). Errors are below two units in the last place. Beyond 1e5, lanes are done one by one by the C
-library's functions of doubles, whose addresses come in `%env`. NaN and infinity give NaN.
+Moshier's and Sun's libraries). Errors are below two units in the last place. Beyond 1e5, lanes are done one by one in
+doubles: by the C library's functions, whose addresses come in `%env`, or by the function of `far_angles.py`, which reads
+nothing there. NaN and infinity give NaN.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import struct
 from typing import NamedTuple
 
 LIMIT = 1e5
+FAR = "sincos_far"  # the function of `far_angles.py`
 
 
 class Constants(NamedTuple):
@@ -77,46 +79,20 @@ def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: boo
     return [f"  {out}.ab = fmul {V} {a}, {b}", f"  {out} = fadd {V} {out}.ab, {c}"]
 
 
-def define(T: str, lanes: int, fused: bool) -> str:
-    """`@sincos(x, env)` on numbers of type T: returns {sin, cos}. `fused`: whether there are fused multiply-adds."""
-    return _Definition(T, lanes, fused).text()
-
-
-class _Definition:
-    """The text as it grows."""
+class ReducedAngle:
+    """Sine and cosine of an angle %r that is reduced, with the number of quarter turns in the low bits of %shifted."""
 
     def __init__(self, T: str, lanes: int, fused: bool) -> None:
         self.T, self.lanes, self.fused = T, lanes, fused
         self.constants, self.bits = (DOUBLE, 64) if T == "double" else (SINGLE, 32)
         self.V, self.I, self.B = (self._vector(x) for x in (T, f"i{self.bits}", "i1"))
         self.suffix = f"f{self.bits}" if lanes == 1 else f"v{lanes}f{self.bits}"
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # the text as it grows
 
-    def text(self) -> str:
-        """The function, and the one for angles beyond the limit."""
-        V, name = self.V, function(self.T, self.lanes)
-        both = f"{{ {V}, {V} }}"
-        self._reduce()
+    def sine_and_cosine(self) -> None:
+        """%sin and %cos."""
         self._polynomials()
         self._quadrants()
-        self._is_large()
-        body = "\n".join(self.lines)
-        return f"""define internal {both} @{name}({V} %x, ptr %env) alwaysinline {{
-entry:
-{body}
-slow:
-  %patched = call {both} @{name}_beyond({V} %x, {V} %sin, {V} %cos, ptr %env)
-  %sin_slow = extractvalue {both} %patched, 0
-  %cos_slow = extractvalue {both} %patched, 1
-  br label %done
-done:
-  %sin_out = phi {V} [ %sin, %entry ], [ %sin_slow, %slow ]
-  %cos_out = phi {V} [ %cos, %entry ], [ %cos_slow, %slow ]
-  %half = insertvalue {both} poison, {V} %sin_out, 0
-  %pair = insertvalue {both} %half, {V} %cos_out, 1
-  ret {both} %pair
-}}
-{self._beyond(both)}"""
 
     def _vector(self, T: str) -> str:
         return T if self.lanes == 1 else f"<{self.lanes} x {T}>"
@@ -130,33 +106,6 @@ done:
 
     def _fma(self, out: str, a: str, b: str, c: str) -> None:
         self.lines += multiply_add(f"%{out}", self.V, self.suffix, a, b, c, self.fused)
-
-    def _reduce(self) -> None:
-        """%r, the reduced angle; the number of quarter turns is in the low bits of %shifted."""
-        own = self.constants
-        self._fma("shifted", "%x", self._splat(own.two_over_pi), self._splat(own.rounding))
-        self.lines.append(f"  %n = fsub {self.V} %shifted, {self._splat(own.rounding)}")
-        if self.T == "float" and not self.fused:
-            self._reduce_as_double()
-            return
-        self.lines.append(f"  %m = fneg {self.V} %n")
-        self._fma("r1", "%m", self._splat(own.half_pi[0]), "%x")
-        self._fma("r2", "%m", self._splat(own.half_pi[1]), "%r1")
-        self._fma("r", "%m", self._splat(own.half_pi[2]), "%r2")
-
-    def _reduce_as_double(self) -> None:
-        """Two parts are enough: n times what is left of π/2 is less than half a unit in the last place of r."""
-        F, D = self.V, self._vector("double")
-        first, second = (self._splat(x, "double") for x in DOUBLE.half_pi[:2])
-        self.lines += [
-            f"  %x.d = fpext {F} %x to {D}",
-            f"  %n.d = fpext {F} %n to {D}",
-            f"  %p1 = fmul {D} %n.d, {first}",
-            f"  %r1 = fsub {D} %x.d, %p1",
-            f"  %p2 = fmul {D} %n.d, {second}",
-            f"  %r2 = fsub {D} %r1, %p2",
-            f"  %r = fptrunc {D} %r2 to {F}",
-        ]
 
     def _polynomials(self) -> None:
         """%s and %c of the reduced angle."""
@@ -200,6 +149,80 @@ done:
             f"  %cos = bitcast {I} %c2i to {V}",
         ]
 
+
+_LIBRARY = """  %sin_function = load ptr, ptr %env
+  %cos_place = getelementptr ptr, ptr %env, i64 1
+  %cos_function = load ptr, ptr %cos_place
+"""
+
+
+def define(T: str, lanes: int, fused: bool, own: bool = False) -> str:
+    """`@sincos(x, env)` on numbers of type T: returns {sin, cos}. `fused`: whether there are fused multiply-adds.
+
+    `own`: angles beyond the limit are done by `far_angles.define`, whose text the module must have, not by the C library.
+    """
+    return _Definition(T, lanes, fused, own).text()
+
+
+class _Definition(ReducedAngle):
+    """The whole function."""
+
+    def __init__(self, T: str, lanes: int, fused: bool, own: bool) -> None:
+        super().__init__(T, lanes, fused)
+        self.own = own
+
+    def text(self) -> str:
+        """The function, and the one for angles beyond the limit."""
+        V, name = self.V, function(self.T, self.lanes)
+        both = f"{{ {V}, {V} }}"
+        self._reduce()
+        self.sine_and_cosine()
+        self._is_large()
+        body = "\n".join(self.lines)
+        return f"""define internal {both} @{name}({V} %x, ptr %env) alwaysinline {{
+entry:
+{body}
+slow:
+  %patched = call {both} @{name}_beyond({V} %x, {V} %sin, {V} %cos, ptr %env)
+  %sin_slow = extractvalue {both} %patched, 0
+  %cos_slow = extractvalue {both} %patched, 1
+  br label %done
+done:
+  %sin_out = phi {V} [ %sin, %entry ], [ %sin_slow, %slow ]
+  %cos_out = phi {V} [ %cos, %entry ], [ %cos_slow, %slow ]
+  %half = insertvalue {both} poison, {V} %sin_out, 0
+  %pair = insertvalue {both} %half, {V} %cos_out, 1
+  ret {both} %pair
+}}
+{self._beyond(both)}"""
+
+    def _reduce(self) -> None:
+        """%r, the reduced angle; the number of quarter turns is in the low bits of %shifted."""
+        own = self.constants
+        self._fma("shifted", "%x", self._splat(own.two_over_pi), self._splat(own.rounding))
+        self.lines.append(f"  %n = fsub {self.V} %shifted, {self._splat(own.rounding)}")
+        if self.T == "float" and not self.fused:
+            self._reduce_as_double()
+            return
+        self.lines.append(f"  %m = fneg {self.V} %n")
+        self._fma("r1", "%m", self._splat(own.half_pi[0]), "%x")
+        self._fma("r2", "%m", self._splat(own.half_pi[1]), "%r1")
+        self._fma("r", "%m", self._splat(own.half_pi[2]), "%r2")
+
+    def _reduce_as_double(self) -> None:
+        """Two parts are enough: n times what is left of π/2 is less than half a unit in the last place of r."""
+        F, D = self.V, self._vector("double")
+        first, second = (self._splat(x, "double") for x in DOUBLE.half_pi[:2])
+        self.lines += [
+            f"  %x.d = fpext {F} %x to {D}",
+            f"  %n.d = fpext {F} %n to {D}",
+            f"  %p1 = fmul {D} %n.d, {first}",
+            f"  %r1 = fsub {D} %x.d, %p1",
+            f"  %p2 = fmul {D} %n.d, {second}",
+            f"  %r2 = fsub {D} %r1, %p2",
+            f"  %r = fptrunc {D} %r2 to {F}",
+        ]
+
     def _is_large(self) -> None:
         """Goes to %slow if any lane is beyond the limit."""
         any_large = "%large"
@@ -213,7 +236,7 @@ done:
         self.lines.append(f"  br i1 {any_large}, label %slow, label %done, !prof !0")
 
     def _beyond(self, both: str) -> str:
-        """The lanes beyond the limit, one by one, by the library's functions."""
+        """The lanes beyond the limit, one by one, by functions of doubles."""
         V, lines, before = self.V, list[str](), "%entry"
         values = {"sin": "%sin", "cos": "%cos"}
         for k in range(self.lanes):
@@ -224,6 +247,7 @@ done:
                 f"  %far{k} = fcmp ogt {self.T} %size{k}, {number(LIMIT)}",
                 f"  br i1 %far{k}, label %call{k}, label %next{k}",
                 f"call{k}:",
+                *(self._own_call(k) if self.own else ()),
             ]
             called = {name: self._call(lines, name, k, value) for name, value in values.items()}
             lines += [f"  br label %next{k}", f"next{k}:"]
@@ -234,23 +258,25 @@ done:
         arguments = f"{V} %x, {V} %sin, {V} %cos, ptr %env"
         return f"""define internal {both} @{function(self.T, self.lanes)}_beyond({arguments}) noinline cold {{
 entry:
-  %sin_function = load ptr, ptr %env
-  %cos_place = getelementptr ptr, ptr %env, i64 1
-  %cos_function = load ptr, ptr %cos_place
-{body}
+{"" if self.own else _LIBRARY}{body}
   %half = insertvalue {both} poison, {V} {values["sin"]}, 0
   %pair = insertvalue {both} %half, {V} {values["cos"]}, 1
   ret {both} %pair
 }}
 """
 
+    def _own_call(self, k: int) -> list[str]:
+        """%far_pair of the k-th lane."""
+        given, lines = self._as_double("far", k)
+        return [*lines, f"  %far_pair{k} = call {{ double, double }} @{FAR}(double {given})"]
+
     def _call(self, lines: list[str], name: str, k: int, value: str) -> str:
-        """A value with its k-th lane by the library's function, which is one of doubles."""
-        given = f"%x{k}"
-        if self.T == "float":
-            lines.append(f"  %{name}.x{k} = fpext float {given} to double")
-            given = f"%{name}.x{k}"
-        lines.append(f"  %{name}.d{k} = call double %{name}_function(double {given})")
+        """A value with its k-th lane by %far_pair or by the library's function."""
+        if self.own:
+            lines.append(f"  %{name}.d{k} = extractvalue {{ double, double }} %far_pair{k}, {int(name == 'cos')}")
+        else:
+            given, widened = self._as_double(name, k)
+            lines += [*widened, f"  %{name}.d{k} = call double %{name}_function(double {given})"]
         result = f"%{name}.d{k}"
         if self.T == "float":
             lines.append(f"  %{name}.f{k} = fptrunc double {result} to float")
@@ -259,6 +285,12 @@ entry:
             return result
         lines.append(f"  %{name}.v{k} = insertelement {self.V} {value}, {self.T} {result}, i32 {k}")
         return f"%{name}.v{k}"
+
+    def _as_double(self, name: str, k: int) -> tuple[str, list[str]]:
+        """The k-th lane of the angles as a double, and the lines that make it one."""
+        if self.T == "double":
+            return f"%x{k}", []
+        return f"%{name}.x{k}", [f"  %{name}.x{k} = fpext float %x{k} to double"]
 
 
 def arctan2(lanes: int, V: str, T: str) -> str:
