@@ -78,6 +78,14 @@ class ObjectError(QddotError, ValueError):
     """Object code that cannot be loaded: not whole, not for this machine, or with references that lead out of it."""
 
 
+class DeviceError(QddotError, RuntimeError):
+    """The driver of a graphics card refused something; `code` is what it returned."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class MissingExtraError(QddotError, ImportError):
     """A package that is not among qddot's own dependencies; says which extra brings it."""
 

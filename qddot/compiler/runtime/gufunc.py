@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from qddot.compiler.ir.packed_output import Layout
 from qddot.compiler.runtime import result_pool, thread_pool
+from qddot.compiler.runtime.arguments import REAL, Signature, check_numpy_out
 from qddot.compiler.runtime.fastcall import one_state
 from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
@@ -68,6 +69,7 @@ class Batches:
     def __init__(self, ufunc: Any, info: Info, names: Sequence[str], inputs: Sequence[Shape], output: Shape) -> None:
         self.ufunc, self.info = ufunc, info
         self.names, self.inputs, self.output = names, inputs, output
+        self.signature = Signature(info.function, tuple(names), tuple(inputs), output)
         self.operations = max(1, info.instructions)
         # most numbers of the first input for one thread
         self.one_thread = 2 * _MIN_OPS_PER_THREAD // self.operations * prod(inputs[0])
@@ -176,51 +178,14 @@ class Batches:
 
     def _explain(self, args: tuple[Any, ...], out: Any, others: Mapping[str, Any]) -> None:
         """Says in our words what NumPy would say in its own."""
-        name = self.info.function
-        if others:
-            wrong = ", ".join(f"{x}=" for x in others)
-            raise InputError(
-                f"{name} takes {', '.join(self.names)} in this order, and out=; {wrong} is no option of a kernel"
-            )
-        if len(args) != len(self.inputs):
-            raise InputError(f"{name} takes {', '.join(self.names)}; {len(args)} arrays were given")
-        for x, own, shape in zip(args, self.names, self.inputs, strict=True):
-            try:
-                array = np.asarray(x)
-            except ValueError:
-                raise InputError(f"{name}: {own} is a ragged list; give an array") from None
-            if array.dtype.kind not in _REAL:
-                raise InputError(f"{name}: {own} must hold real numbers, not {array.dtype}")
-            if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
-                wanted = ", ".join(map(str, shape))
-                raise InputError(f"{name}: {own} has shape {array.shape}; its last axes must be ({wanted})")
-        try:
-            batch = np.broadcast_shapes(
-                *(np.shape(x)[: np.ndim(x) - len(s)] for x, s in zip(args, self.inputs, strict=True))
-            )
-        except ValueError:
-            shapes = ", ".join(f"{n} {np.shape(x)}" for n, x in zip(self.names, args, strict=True))
-            raise InputError(f"{name}: the batch axes of {shapes} do not fit together") from None
+        own = self.signature
+        own.check_call(len(args), others)
+        shapes = [own.host_shape(k, x) for k, x in enumerate(args)]
+        for k, shape in enumerate(shapes):
+            own.check_shape(k, shape)
+        batch = own.batch(shapes)
         if out is not None:
-            self._explain_out(out, (*batch, *self.output))
-
-    def _explain_out(self, out: Any, shape: Shape) -> None:
-        name = self.info.function
-        if not isinstance(out, np.ndarray):
-            raise InputError(f"{name}: out is of type {type(out).__name__}; it must be a NumPy array")
-        if out.shape != shape:
-            raise InputError(f"{name}: out has shape {out.shape}; it must be {shape}")
-        if out.dtype.kind != "f":
-            raise InputError(f"{name}: out holds {out.dtype}; it must hold floating-point numbers, as {self.dtype}")
-        if not out.flags.writeable:
-            raise InputError(f"{name}: out is read-only")
-        if _overlaps_itself(out):
-            raise InputError(
-                f"{name}: entries of out share memory (strides {out.strides}); give an array with a place for each"
-            )
-
-
-_REAL = "fiub"  # kinds of numbers that can be cast to what kernels take
+            check_numpy_out(own, out, (*batch, *self.output), self.dtype)
 
 
 def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -231,7 +196,7 @@ def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
 def _real(x: Any) -> NDArray[np.float32]:
     """An argument of a kernel in single precision, which NumPy's ufuncs would not make of doubles."""
     array = np.asarray(x)
-    if array.dtype.kind not in _REAL:
+    if array.dtype.kind not in REAL:
         raise TypeError(f"{array.dtype} instead of real numbers")
     return np.asarray(array, dtype=np.float32)
 
@@ -239,16 +204,6 @@ def _real(x: Any) -> NDArray[np.float32]:
 def _is_plain(x: Any) -> bool:
     """Whether NumPy takes this as an array, and asks it for nothing: subclasses have their own ideas of ufuncs."""
     return x is None or type(x) is np.ndarray or isinstance(x, (list, tuple, int, float, np.generic))
-
-
-def _overlaps_itself(a: NDArray[Any]) -> bool:
-    """Whether entries of an array may have the same memory. Exact for everything that slices, transposes or broadcasts."""
-    reach = a.itemsize
-    for stride, length in sorted((abs(s), n) for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
-        if stride < reach:
-            return a.size > 0
-        reach += stride * (length - 1)
-    return False
 
 
 def _piece(a: NDArray[Any], own: Shape, n_batch: int, axis: int, low: int, high: int) -> NDArray[Any]:

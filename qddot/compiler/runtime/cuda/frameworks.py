@@ -1,0 +1,224 @@
+"""Other packages' arrays: what lies where, on which stream, and results of the caller's own kind. None is imported here.
+
+A type of array is looked at once; from then on its reader is found by the type. Arrays on the host have no view.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qddot.compiler.runtime.cuda import dlpack
+from qddot.compiler.runtime.cuda.arrays import DeviceArray, contiguous_strides, empty
+from qddot.compiler.runtime.cuda.context import DEFAULT_STREAM, Context, find
+from qddot.errors import InputError
+
+Shape = tuple[int, ...]
+_DEVICE_ORDINAL = 9  # CUpointer_attribute
+_LEGACY = 1  # the default stream in both protocols
+
+
+class View(NamedTuple):
+    """Where an array lies."""
+
+    pointer: int
+    shape: Shape
+    strides: Shape  # in numbers
+    dtype: Any  # NumPy's float32 or float64; something else for what kernels do not take
+    device: int
+    stream: int | None  # its numbers are there after what is on this stream; None: the framework's current one
+    readonly: bool
+    framework: Framework
+    keep: Any  # holds the memory
+    borrowed: bool = False  # the memory may be used again as soon as `keep` goes
+
+
+class Framework:
+    """A package with arrays on devices: qddot itself, and what gets its arrays."""
+
+    name = "qddot"
+
+    def stream(self, device: int) -> int:
+        """The stream that work on a device is put on."""
+        return DEFAULT_STREAM
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any], context: Context) -> tuple[Any, int]:
+        """A new contiguous array and its address."""
+        array = empty(shape, dtype, context)
+        return array, array.pointer
+
+    def finish(self, array: Any, context: Context, stream: int) -> Any:
+        """What the caller gets: the array of `empty`, when the work that fills it is on its stream."""
+        return array
+
+    def cast(self, name: str, dtype: str) -> str:
+        """How an argument of this name is cast, as a line of Python."""
+        return f"{name}.astype('{dtype}')"
+
+
+class _Torch(Framework):
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._types: dict[Any, np.dtype[Any]] = {}
+
+    def stream(self, device: int) -> int:
+        return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any], context: Context) -> tuple[Any, int]:
+        torch: Any = sys.modules["torch"]
+        array = torch.empty(shape, dtype=getattr(torch, dtype.name), device=f"cuda:{context.device.ordinal}")
+        return array, array.data_ptr()
+
+    def cast(self, name: str, dtype: str) -> str:
+        return f"{name}.to(torch.{dtype})"
+
+    def view(self, x: Any) -> View | None:
+        if not x.is_cuda:
+            return None
+        if x.is_neg():
+            x = x.resolve_neg()
+        dtype = self._types.get(x.dtype)
+        if dtype is None:
+            torch: Any = sys.modules["torch"]
+            self._types |= {torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64)}
+            dtype = self._types.get(x.dtype, x.dtype)
+        return View(x.data_ptr(), tuple(x.shape), x.stride(), dtype, x.get_device(), None, False, self, x)
+
+
+class _Cupy(Framework):
+    name = "cupy"
+
+    def stream(self, device: int) -> int:
+        cupy: Any = sys.modules["cupy"]
+        if cupy.cuda.runtime.getDevice() == device:
+            return int(cupy.cuda.get_current_stream().ptr)
+        with cupy.cuda.Device(device):
+            return int(cupy.cuda.get_current_stream().ptr)
+
+    def empty(self, shape: Shape, dtype: np.dtype[Any], context: Context) -> tuple[Any, int]:
+        cupy: Any = sys.modules["cupy"]
+        with cupy.cuda.Device(context.device.ordinal):
+            array = cupy.empty(shape, dtype)
+        return array, array.data.ptr
+
+    def view(self, x: Any) -> View | None:
+        data, size = x.data, x.dtype.itemsize
+        strides = tuple([s // size for s in x.strides])
+        return View(data.ptr, x.shape, strides, x.dtype, data.device_id, None, False, self, x)
+
+
+class _Jax(Framework):
+    name = "jax"
+
+    def finish(self, array: Any, context: Context, stream: int) -> Any:
+        from_dlpack = sys.modules["jax"].dlpack.from_dlpack
+        with context:
+            context.driver.cuStreamSynchronize(stream)
+        return from_dlpack(array)
+
+    def view(self, x: Any) -> View | None:
+        jax: Any = sys.modules["jax"]
+        if isinstance(x, jax.core.Tracer):
+            raise InputError("is being traced by JAX; kernels are called outside jit, vmap and grad")
+        x.block_until_ready()
+        found = _of_dlpack(x, self)
+        return found and found._replace(readonly=True)  # JAX takes its arrays for constant
+
+
+OWN, TORCH, CUPY, JAX = Framework(), _Torch(), _Cupy(), _Jax()
+
+
+def _of_own(x: DeviceArray) -> View | None:
+    return View(x.pointer, x.shape, x.strides, x.dtype, x.device, DEFAULT_STREAM, False, OWN, x)
+
+
+def _of_host(x: Any) -> View | None:
+    return None
+
+
+def _of_any(x: Any) -> View | None:
+    """An object of a type that we do not know: whether it lies on the device is not a matter of its type."""
+    facts = getattr(x, "__cuda_array_interface__", None)
+    if facts is not None:
+        return _of_interface(x, facts)
+    if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+        return _of_dlpack(x)
+    return None
+
+
+def _of_interface(x: Any, facts: dict[str, Any]) -> View | None:
+    """An object whose `__cuda_array_interface__` says this."""
+    if facts.get("mask") is not None:
+        raise InputError("has a mask; fill the masked entries in first")
+    shape = tuple(int(n) for n in facts["shape"])
+    dtype = np.dtype(facts["typestr"])
+    steps, size = facts.get("strides"), dtype.itemsize
+    if steps is None:
+        strides = contiguous_strides(shape)
+    elif any(s % size for s, n in zip(steps, shape, strict=True) if n > 1):
+        raise InputError(f"has strides of {tuple(steps)} bytes, no multiples of {size}; copy it first")
+    else:
+        strides = tuple(s // size for s in steps)
+    pointer, readonly = facts["data"]
+    stream = facts.get("stream")
+    if stream == 0:
+        raise InputError("names stream 0 in __cuda_array_interface__, which is ambiguous there")
+    empty = 0 in shape
+    device = 0 if empty else _device_of(int(pointer))
+    waits_for = DEFAULT_STREAM if stream in (None, _LEGACY) else int(stream)
+    return View(0 if empty else int(pointer), shape, strides, dtype, device, waits_for, bool(readonly), OWN, x)
+
+
+def _device_of(pointer: int) -> int:
+    context, is_current = find()
+    with nullcontext() if is_current else context:
+        return context.driver.number(context.driver.cuPointerGetAttribute, _DEVICE_ORDINAL, pointer)
+
+
+def _of_dlpack(x: Any, framework: Framework = OWN) -> View | None:
+    """An object with `__dlpack__`, whose memory is held by a capsule that is not taken."""
+    kind, _ = x.__dlpack_device__()
+    if int(kind) in (dlpack.CPU, dlpack.CUDA_HOST):
+        return None
+    if int(kind) not in (dlpack.CUDA, dlpack.CUDA_MANAGED):
+        raise InputError(f"lies on a device that is no NVIDIA card (DLPack's kind {int(kind)})")
+    capsule = x.__dlpack__(stream=_LEGACY)
+    c = dlpack.content(capsule)
+    keep = capsule, x
+    return View(c.pointer, c.shape, c.strides, c.dtype, c.device, DEFAULT_STREAM, c.readonly, framework, keep, True)
+
+
+_readers: dict[type, Callable[[Any], View | None]] = {np.ndarray: _of_host, DeviceArray: _of_own}
+_readers |= dict.fromkeys((list, tuple, float, int), _of_host)
+_MOST_READERS = 256  # types; a program that makes types all the time does not fill the memory
+
+
+def view(x: Any) -> View | None:
+    """Where an array lies, without a copy; None: on the host, as far as we can tell."""
+    reader = _readers.get(type(x))
+    return reader(x) if reader is not None else _found(x)(x)
+
+
+def _found(x: Any) -> Callable[[Any], View | None]:
+    """What reads arrays of this type, the first of which this is."""
+    if len(_readers) >= _MOST_READERS:
+        for old in list(_readers)[len(_readers) // 2 :]:
+            _readers.pop(old, None)
+    return _readers.setdefault(type(x), _reader(x))
+
+
+def _reader(x: Any) -> Callable[[Any], View | None]:
+    for module, title, reader in (
+        ("torch", "Tensor", TORCH.view),
+        ("cupy", "ndarray", CUPY.view),
+        ("jax", "Array", JAX.view),
+    ):
+        kind = getattr(sys.modules.get(module), title, None)
+        if isinstance(kind, type) and isinstance(x, kind):
+            return reader
+    return _of_host if isinstance(x, (np.ndarray, np.generic)) else _of_any

@@ -1,0 +1,60 @@
+"""What generated code for a grid says about itself: the launch contract between code generation and the runtime.
+
+A module has the function `rows`, and `strided` where `has_strided`. `rows` takes operands whose numbers of one state are
+contiguous in C order; `strided` takes any strides. Both have the same parameters, each of 64 bits: the count of states;
+for each input and then for the output a pointer, the stride from one state to the next, and one stride for each axis of a
+state; last, a pointer to scratch memory. Strides are in numbers, may be negative, and 0 from one state to the next where
+all states share an input.
+
+A block has `threads` threads along x, and the grid `groups` blocks along y, which share the work of the same states.
+Along x there may be fewer blocks than `count / threads`: each goes on to the states `gridDim.x * threads` further.
+
+Scratch memory has `scratch_numbers` numbers of the kernel's type for each thread of the grid,
+`gridDim.x * groups * threads` of them; how they lie in it is up to the code. The pointer is null if there are none.
+
+A kernel may be of several modules. All are launched with the same arguments, one after another, and each writes its part
+of the results.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+ROWS, STRIDED = "rows", "strided"  # functions of a module
+WARP = 32  # threads; and states of a tile
+MAX_BLOCK_THREADS = 1024
+MAX_GROUPS = 65535  # of gridDim.y
+
+
+class Grid(NamedTuple):
+    """Facts about the code of a kernel that a launch needs."""
+
+    threads: int  # of a block, a multiple of WARP
+    shared_bytes: int = 0  # dynamic shared memory of a block
+    groups: int = 1  # gridDim.y: threads of a state
+    scratch_numbers: int = 0  # global memory of a thread
+    has_strided: bool = False
+
+    def checked(self) -> Grid:
+        """The same, or a ValueError that says what cannot be."""
+        numbers = self.threads, self.shared_bytes, self.groups, self.scratch_numbers
+        if any(isinstance(x, bool) or not isinstance(x, int) or x < 0 for x in numbers):
+            raise ValueError(f"{self} holds something else than counts")
+        if self.threads % WARP or not 0 < self.threads <= MAX_BLOCK_THREADS:
+            raise ValueError(f"{self.threads} threads a block; it must be a multiple of {WARP} up to {MAX_BLOCK_THREADS}")
+        if not 0 < self.groups <= MAX_GROUPS:
+            raise ValueError(f"{self.groups} groups; it must be 1 to {MAX_GROUPS}")
+        if self.has_strided not in (False, True):
+            raise ValueError(f"has_strided={self.has_strided!r} is neither true nor false")
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        """For the header of an entry of the cache."""
+        return self._asdict()
+
+
+def from_json(x: Any) -> Grid:
+    """What `Grid.as_json` gave, or a ValueError or TypeError (a reader for `stored.Fields`)."""
+    if not isinstance(x, dict):
+        raise TypeError(f"{x!r} is not a table")
+    return Grid(**x).checked()
