@@ -293,9 +293,7 @@ class Rollout:
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
         if starting not in self._steps:
-            what = f"a step of {self.integrator} of {self.model.name!r}"
-
-            sizes = self._sizes
+            what, sizes = f"a step of {self.integrator} of {self.model.name!r}", self._sizes
             graph, (x, clock, u, *values) = unknowns(sizes)
             is_large = self._is_large(starting)
             calls = Calls(what, graph, sum(sizes), sizes[2:], self._traced_system) if is_large else None

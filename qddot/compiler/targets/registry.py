@@ -57,9 +57,7 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
     from qddot.compiler.codegen.abi import grid
 
     if work.lanes not in (None, 1):
-        raise InputError(
-            f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out"
-        )
+        raise InputError(f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out")
     text, facts = grid.render(work.program, work.inputs, work.output, work.dtype, target)
     return text, {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
 
@@ -72,8 +70,10 @@ def _kernel_gufunc(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
 
 def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     from qddot.compiler.runtime.cuda import kernel
+    from qddot.compiler.runtime.cuda.modules import GridCode
 
-    return kernel.kernel(code, facts["grid"], *parts)
+    info = parts[3]
+    return kernel.kernel(GridCode([code], facts["grid"], info.function), *parts)
 
 
 KINDS: dict[str, Kind] = {

@@ -28,13 +28,17 @@ from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
 _ANGLES_AT_A_TIME = 4  # for the latency of one to be that of all
+ONE_THREAD_MAX_OPS = 4500  # of a program whose values are mostly in registers
+REPEATED_MAX_RATIO = 1.7  # of the operations of all threads of a state to those of one
+STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
+_SHARED_MAX_BYTES = 48 << 10  # of a block on every card
 STAGED_MAX_BYTES = 14_000  # of a warp's rows in shared memory: a multiprocessor has room for sixteen such warps
 
 
 class GridOptions(NamedTuple):
     """How a program is laid out for a grid."""
 
-    threads: int = 128
+    threads: int = 0  # of a block; 0: as many as fit with their shared memory
     groups: int = 1
     function_max_ops: int = 4000
     tile_buffers: int = 3
@@ -52,18 +56,22 @@ def render(
     prelude: Prelude = NVIDIA,
 ) -> tuple[str, LaunchFacts]:
     """The text of a module with the kernels of a program, and how they are launched."""
-    options = options or GridOptions()
     if isinstance(program, Rolled):
-        return _render_loops(program, inputs, output, WarpEmitter(1, dtype, target), options, prelude)
+        own = WarpEmitter(1, dtype, target)
+        return _render_loops(program, inputs, output, own, options or GridOptions(), prelude)
     emitter = Emitter(1, dtype, target)
+    options = options or chosen(program, emitter)
     angles = tuple(angles_of(program, prod(inputs[0])))
-    own = [arguments(inputs, output, emitter.T)]
+    operands = [arguments(inputs, output, emitter.T)]
     if options.strided:
-        own.append(strided_arguments(inputs, output))
+        operands.append(strided_arguments(inputs, output))
     kernels = [
         Grid(name, program, replace(x, angles=angles), emitter, options, prelude)
-        for name, x in zip(("rows", "strided"), own, strict=False)
+        for name, x in zip(("rows", "strided"), operands, strict=False)
     ]
+    if options.threads == 0:
+        options = options._replace(threads=kernels[0].fitting_threads)
+        kernels = [replace(kernel, options=options) for kernel in kernels]
     text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
     whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
     return whole, LaunchFacts(options.threads, kernels[0].shared_bytes, options.groups, 0, options.strided)
@@ -73,6 +81,7 @@ def _render_loops(
     program: Rolled, inputs: Sequence[Shape], output: Shape, emitter: WarpEmitter, options: GridOptions, prelude: Prelude
 ) -> tuple[str, LaunchFacts]:
     """Kernels of a program with loops: the same for rows and for any strides."""
+    options = options._replace(threads=options.threads or 128)
     loops, names = LoopGrid(program, inputs, output, emitter), ("rows", "strided")
     text = [prelude.functions, *loops.text()]
     for name in names:
@@ -84,6 +93,17 @@ def _render_loops(
 
 def _bounds(options: GridOptions) -> dict[str, int]:
     return {"maxntidx": options.threads, **({"maxnreg": options.max_registers} if options.max_registers else {})}
+
+
+def chosen(program: Program, emitter: Emitter) -> GridOptions:
+    """By the number of operations: where one thread would take long, several compute a state if that costs little twice."""
+    size = len(program.body)
+    strided = size <= STRIDED_MAX_OPS
+    if size <= ONE_THREAD_MAX_OPS:
+        return GridOptions(strided=strided)
+    made = parts(program, -(-size // ONE_THREAD_MAX_OPS) + 2, TILE_BYTES // number_bytes(emitter.T))
+    total = sum(len(p.body) for _, p in made)
+    return GridOptions(groups=len(made) if total <= REPEATED_MAX_RATIO * size else 1, strided=strided)
 
 
 def arguments(inputs: Sequence[Shape], output: Shape, T: str) -> Arguments:
@@ -140,6 +160,12 @@ class Grid:
             return [*inputs, 0, angles]
         first = self.programs[0]
         return [*inputs, WARP * first.tile_pitch * (1 if first.is_one_row else first.buffers + 1), angles]
+
+    @property
+    def fitting_threads(self) -> int:
+        """Of a block: the most, up to four warps, whose shared memory every card has."""
+        warp = sum(self.warp_numbers) * number_bytes(self.T)
+        return next((n for n in (128, 64) if n // WARP * warp <= _SHARED_MAX_BYTES), WARP)
 
     @property
     def shared_bytes(self) -> int:
