@@ -110,7 +110,7 @@ class JointAcceleration:
 Wanted = FrameAcceleration | CenterOfMassAcceleration | JointAcceleration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContactSolution:
     """Accelerations `a`, joint forces `tau` and `forces`, (..., contacts, 3), that the surfaces exert, in the world's axes.
 
@@ -121,6 +121,10 @@ class ContactSolution:
     tau: Array
     forces: Array
     success: Any
+
+    def __repr__(self) -> str:
+        solved, contacts = f"{np.count_nonzero(self.success)} of {np.size(self.success)} solved", self.forces.shape[-2]
+        return f"<ContactSolution: {solved}, {self.a.shape[-1]} accelerations, {contacts} contacts>"
 
 
 class _Motion:

@@ -35,7 +35,7 @@ _NEVER = 1 << 40  # steps between records: there are none
 _STATUSES = np.array(["limit of iterations", "converged", "local minimum", "not finite"])  # by RUNNING, CONVERGED, …
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """What inverse kinematics has found, with the batch axes of targets and q0.
 
@@ -51,6 +51,13 @@ class Solution:
     rotation_error: Any
     iterations: Any
     restart: Any
+
+    def __repr__(self) -> str:
+        if not np.ndim(self.status):
+            return f"<Solution: {self.status}, off by {self.error:.2g} (m or rad), q = {self.q}>"
+        good, size = np.count_nonzero(self.success), np.size(self.status)
+        worst = f", off by {np.max(self.error[self.success]):.2g} (m or rad) at most" if good else ""
+        return f"<Solution: {good} of {size} converged{worst}>"
 
     @property
     def success(self) -> Any:
