@@ -248,6 +248,8 @@ PRINTING = [
     ["count", "double_pendulum"],
     ["compare", "pendulum", "--function", "mass_matrix", "--no-times"],
     ["export", "pendulum", "--function", "mass_matrix", "-o", "out.c"],
+    ["export", "pendulum", "--all", "control", "--layout", "cmake", "-o", "project"],
+    ["convert", "scara", "out.json"],
     ["bench", "pendulum"],
     ["cache"],
     ["info", "no such robot\u4e2d"],
