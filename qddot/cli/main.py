@@ -10,7 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from qddot.cli import bench, cache, check, compare, convert, count, demo, export, info, view
 from qddot.cli.terminal import any_encoding
@@ -67,8 +67,30 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 130
 
 
+class _Once(argparse.Action):
+    """Stores the value of an option, and refuses a second one, which would replace the first in silence."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, chosen: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        seen: set[str] = chosen.__dict__.setdefault("options_seen", set())
+        if option is not None and self.dest in seen:
+            parser.error(f"argument {option}: it is given twice, and takes one value")
+        seen.add(self.dest)
+        setattr(chosen, self.dest, values)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose options of one value are given once."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qddot", description="Robot dynamics from a model file.")
+    parser = _Parser(prog="qddot", description="Robot dynamics from a model file.")
     parser.add_argument("--version", action="version", version=f"qddot {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():

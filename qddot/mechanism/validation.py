@@ -146,6 +146,9 @@ def inertia_matrix(inertia: Any, element: str, where: str) -> Mat:
         flat: tuple[float, ...] = (0.0,) * 6
     elif size == 6:
         flat = numbers(inertia, 6, "inertia", where, element)
+    elif size != 9:
+        problem = f"inertia has {size} numbers where 6 or 9 are needed"
+        raise ModelError(message(where, element, problem, "give ixx ixy ixz iyy iyz izz, or a 3×3 matrix"))
     else:
         full = np.array(numbers(inertia, 9, "inertia", where, element)).reshape(3, 3)
         if abs(full - full.T).max() > 1e-9 * max(1e-300, abs(full).max()):

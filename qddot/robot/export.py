@@ -68,9 +68,12 @@ class ExportMethods(RobotBase):
         `sincos`, `fma`, `cc` and `cflags` for all, `name`, which their names begin with (otherwise the robot's), and
         `frame` (one or several), `prescribed` and `free` for those that take them.
         """
-        if isinstance(function, str):
-            return self.export_source(function, path, language="c99", called="export_c", **options)
         from qddot.dynamics import export, export_file
+
+        if isinstance(function, str):
+            if "language" in options:
+                raise unexpected("export_c", "language", export.SourceOptions.__annotations__)
+            return self.export_source(function, path, language="c99", called="export_c", **options)
 
         wanted, options = self._functions(function, options, "export_c")
         found, _ = export_file.file_of(self.model, wanted, options)  # type: ignore[arg-type]

@@ -23,12 +23,22 @@ class OperationalSpaceMethods(KinematicMethods):
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates (Khatib)."""
         (x, u), rows = self.engine.checks.all("operational_space", ("q", "v"), (q, v)), list(rows)
         self._require_independent(q, frame, rows)
+        if self.engine.compiled:
+            return self._by_kernels(x, u, frame, rows)
         solvability = self.engine.solvability
         Lambda, mu = operational_space(solvability.guarded, x, u, self.model.frame(frame), rows)
         if np.isnan(Lambda).any():
             Lambda, mu = np.array(Lambda), np.array(mu)
             solvability.explain_lost(2, "operational_space_inverse_inertia", (x,), Lambda, stacklevel=3)
         return batched(2, Lambda, x, u), batched(1, mu, x, u)
+
+    def _by_kernels(self, q: Array, v: Array, frame: str, rows: Sequence[int]) -> tuple[Array, Array]:
+        """Λ and μ = Λ (J M⁻¹ bias - J̇ v) from compiled matrices."""
+        Lambda = np.linalg.inv(self.operational_space_inverse_inertia(q, frame)[..., rows, :][..., rows])
+        drift = self.jacobian_derivative(q, v, frame)[..., rows, :] @ v[..., None]
+        J_Minv = np.swapaxes(self.acceleration_by_force(q, frame)[..., rows], -1, -2)
+        mu = (Lambda @ (J_Minv @ self._evaluate("bias_force", q, v)[..., None] - drift))[..., 0]
+        return batched(2, Lambda, q, v), mu
 
     def operational_space_inverse_inertia(self, q: ArrayLike, frame: str) -> Array:
         """Λ⁻¹ = J M⁻¹ Jᵀ of a frame, in its own coordinates: (..., 6, 6). It exists for every robot and configuration."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.input_checks import count, positive
-from qddot.errors import InputError, QddotWarning, unknown
+from qddot.errors import InputError, QddotWarning, unexpected, unknown
 from qddot.simulation import adaptive, limits, stiffness
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
@@ -96,7 +96,7 @@ def made(robot: HasEngine, controls: Any, **options: Any) -> Rollout:
     known = RolloutOptions.__annotations__
     for name in options:
         if name not in known and name != "dt":
-            raise InputError(f"simulate has no option {name!r}; it has {', '.join([*known, 'rtol', 'atol', 'events'])}")
+            raise unexpected("simulate", name, ("controls", "dt", "steps", "record", *known, "rtol", "atol", "events"))
     return Rollout(robot, controls, **options)
 
 

@@ -59,6 +59,11 @@ class Simulator:
         self._q: Array = np.empty(0)
         self._v: Array = np.empty(0)
 
+    def __repr__(self) -> str:
+        rollout, samples = self._rollout, "" if self._samples < 0 or not self._batch else f", {self._samples} samples"
+        now = "not yet reset" if self._samples < 0 else f"t = {self.t:g} s after {self._steps} steps"
+        return f"<Simulator of {rollout.model.name!r}: {rollout.integrator}, dt = {rollout.dt:g} s{samples}, {now}>"
+
     @property
     def dt(self) -> float:
         """The length of a step, in s."""

@@ -118,6 +118,44 @@ def _not(x: Any) -> Any:
     return (not x) if isinstance(x, bool) else ~x
 
 
+def _cosh(x: Scalar) -> Scalar:
+    return 0.5 * (scalars.exp(x) + scalars.exp(-x))
+
+
+def _sinh(x: Scalar) -> Scalar:
+    return scalars.tanh(x) * _cosh(x)  # a difference of exponentials would lose digits near zero
+
+
+def _expm1(x: Scalar) -> Scalar:
+    return scalars.tanh(0.5 * x) * (scalars.exp(x) + 1.0)  # the same
+
+
+def _heaviside(x: Scalar, at_zero: Scalar) -> Scalar:
+    return scalars.where(scalars.less(x, 0.0), 0.0, scalars.where(scalars.less(0.0, x), 1.0, x + at_zero))
+
+
+def _copysign(x: Scalar, y: Scalar) -> Scalar:
+    size = scalars.absolute(x)
+    return scalars.where(scalars.less(y, 0.0), -size, size)
+
+
+def _larger(x: Scalar, y: Scalar) -> Scalar:
+    """Of two numbers of which one may be NaN."""
+    return scalars.where(scalars.less_equal(y, x), x, scalars.where(_is_nan(y), x, y))
+
+
+def _smaller(x: Scalar, y: Scalar) -> Scalar:
+    return scalars.where(scalars.less_equal(x, y), x, scalars.where(_is_nan(y), x, y))
+
+
+def _is_nan(x: Any) -> Any:
+    return _not(scalars.less_equal(x, x))
+
+
+def _is_infinite(x: Any) -> Any:
+    return scalars.less_equal(math.inf, scalars.absolute(x))
+
+
 _FUNCTIONS: dict[Any, Callable[..., Scalar]] = {
     np.power: scalars.power,
     np.float_power: scalars.power,
@@ -137,7 +175,20 @@ _FUNCTIONS: dict[Any, Callable[..., Scalar]] = {
     np.sqrt: scalars.sqrt,
     np.exp: scalars.exp,
     np.log: scalars.log,
+    np.exp2: lambda x: scalars.exp(x * math.log(2.0)),
+    np.expm1: _expm1,
+    np.log2: lambda x: scalars.log(x) / math.log(2.0),
+    np.log10: lambda x: scalars.log(x) / math.log(10.0),
+    np.sinh: _sinh,
+    np.cosh: _cosh,
     np.tanh: scalars.tanh,
+    np.heaviside: _heaviside,
+    np.copysign: _copysign,
+    np.fmax: _larger,
+    np.fmin: _smaller,
+    np.isnan: _is_nan,
+    np.isinf: _is_infinite,
+    np.isfinite: lambda x: scalars.less(scalars.absolute(x), math.inf),
     np.deg2rad: lambda x: x * (math.pi / 180.0),
     np.radians: lambda x: x * (math.pi / 180.0),
     np.rad2deg: lambda x: x * (180.0 / math.pi),
@@ -220,6 +271,31 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
     return _holding(each(one, x))
 
 
+def _select(conditions: Any, choices: Any, default: Any = 0.0) -> Any:
+    if len(conditions) != len(choices):
+        raise NotKnownYet("np.select takes as many choices as conditions")
+    out = default
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        out = each(scalars.where, condition, choice, out)
+    return _holding(out)
+
+
+def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """NumPy's own leaves arrays of objects as they are."""
+    if not copy:
+        raise NotKnownYet("np.nan_to_num of traced values gives a new array; leave out copy=False")
+    largest = float(np.finfo(float).max)
+    most, least = (bound if x is None else x for x, bound in ((posinf, largest), (neginf, -largest)))
+
+    def one(x: Scalar) -> Scalar:
+        bounded = scalars.where(
+            scalars.less_equal(math.inf, x), most, scalars.where(scalars.less_equal(x, -math.inf), least, x)
+        )
+        return scalars.where(_is_nan(x), nan, bounded)
+
+    return _holding(each(one, x))
+
+
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     if ord not in (None, 2) or (ord == 2 and axis is None and np.ndim(x) != 1):
         raise NotKnownYet("np.linalg.norm of traced values is the square root of the sum of squares; ord is None or 2")
@@ -227,7 +303,13 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     return scalars.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
 
 
-_REPLACED: dict[Any, Callable[..., Any]] = {np.where: _where, np.interp: _interp, np.linalg.norm: _norm}
+_REPLACED: dict[Any, Callable[..., Any]] = {
+    np.where: _where,
+    np.select: _select,
+    np.nan_to_num: _nan_to_num,
+    np.interp: _interp,
+    np.linalg.norm: _norm,
+}
 
 
 # ---- arrays that a user's function makes

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import finite, positive
 from qddot.dynamics.request import ignores_loops
 from qddot.errors import InputError, extra
+from qddot.progress import Loop
 from qddot.spatial.rotation import as_vec, plane_basis, unit
 from qddot.tasks import target_arrays
 
@@ -30,6 +33,7 @@ Array = NDArray[Any]
 
 _EQUALITY = 5  # DAQP's sense of a row that holds with equality
 _LARGE = 1e30  # DAQP's infinity
+_STEPS_OF_A_PROGRAM = 200  # of a simulation: they take as long as one program
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +114,7 @@ class JointAcceleration:
 Wanted = FrameAcceleration | CenterOfMassAcceleration | JointAcceleration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ContactSolution:
     """Accelerations `a`, joint forces `tau` and `forces`, (..., contacts, 3), that the surfaces exert, in the world's axes.
 
@@ -121,6 +125,10 @@ class ContactSolution:
     tau: Array
     forces: Array
     success: Any
+
+    def __repr__(self) -> str:
+        solved, contacts = f"{np.count_nonzero(self.success)} of {np.size(self.success)} solved", self.forces.shape[-2]
+        return f"<ContactSolution: {solved}, {self.a.shape[-1]} accelerations, {contacts} contacts>"
 
 
 class _Motion:
@@ -175,12 +183,14 @@ def contact_inverse_dynamics(
         np.broadcast_to(x, (*batch, *x.shape[-k:])) for x, k in ((cost, 2), (slope, 1), (rows, 2), (lower, 1), (upper, 1))
     ]
     x, success = np.full((*batch, slope.shape[-1]), np.nan), np.zeros(batch, bool)
-    for k in np.ndindex(batch):
-        H, g, C, low, high = (np.array(part[k], dtype=float, order="C") for part in shared)  # DAQP's own
-        if all(np.isfinite(part).all() for part in (H, g, C)) and not np.isnan(low + high).any():
-            best, _, flag, _ = daqp.solve(H, g, C, high, low, sense.copy())
-            success[k] = flag > 0
-            x[k] = best if flag > 0 else np.nan
+    samples, n = np.ndindex(batch), prod(batch)
+    with Loop(f"contacts of {n:,} of {model.name!r}", n, samples=_STEPS_OF_A_PROGRAM) as loop:
+        for k in (k for size in loop.pieces(n) for k in islice(samples, size)):
+            H, g, C, low, high = (np.array(part[k], dtype=float, order="C") for part in shared)  # DAQP's own
+            if all(np.isfinite(part).all() for part in (H, g, C)) and not np.isnan(low + high).any():
+                best, _, flag, _ = daqp.solve(H, g, C, high, low, sense.copy())
+                success[k] = flag > 0
+                x[k] = best if flag > 0 else np.nan
     tau = motion.on(forces, x) + tau_0
     return ContactSolution(x[..., : model.nv], tau, x[..., model.nv :].reshape(*batch, len(several), 3), success[()])
 

@@ -23,6 +23,7 @@ from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
 from qddot.errors import InputError, KernelTooLargeError, shown
 from qddot.mechanism import configurations
 from qddot.mechanism.model import Model
+from qddot.progress import Loop
 from qddot.tasks.iteration import ANGLE, CONVERGED, COST, ITERATIONS, LENGTH, RUNNING, STATUS, Iteration
 from qddot.tasks.targets import LoopClosure, Posture, Task, as_tasks, has_positions
 
@@ -35,7 +36,7 @@ _NEVER = 1 << 40  # steps between records: there are none
 _STATUSES = np.array(["limit of iterations", "converged", "local minimum", "not finite"])  # by RUNNING, CONVERGED, …
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """What inverse kinematics has found, with the batch axes of targets and q0.
 
@@ -51,6 +52,13 @@ class Solution:
     rotation_error: Any
     iterations: Any
     restart: Any
+
+    def __repr__(self) -> str:
+        if not np.ndim(self.status):
+            return f"<Solution: {self.status}, off by {self.error:.2g} (m or rad), q = {self.q}>"
+        good, size = np.count_nonzero(self.success), np.size(self.status)
+        worst = f", off by {np.max(self.error[self.success]):.2g} (m or rad) at most" if good else ""
+        return f"<Solution: {good} of {size} converged{worst}>"
 
     @property
     def success(self) -> Any:
@@ -92,7 +100,7 @@ def inverse_kinematics(engine: Engine, targets: Any, q0: ArrayLike | None, optio
     iteration = Iteration(model, tasks, tuple(x.shape[-1] for x in parts), lower, upper)
     search = _Search(iteration, _compiled(engine, iteration, (codes, bool(options.limits))), options)
     sound = np.isfinite(flat).all(axis=-1) & np.isfinite(numbers).all(axis=-1)
-    state, restart = search.best(np.clip(flat[sound], lower, upper), numbers[sound])
+    state, restart = search.all(np.clip(flat[sound], lower, upper), numbers[sound])
     return _solution(iteration, flat, sound, state, restart, batch)
 
 
@@ -223,6 +231,18 @@ class _Search:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
             raise InputError(f"seed is {shown(self.seed)}; it must be a whole number of zero or more")
         self.own = iteration.model.nq + iteration.model.nv
+
+    def all(self, q0: Array, numbers: Array) -> tuple[Array, Array]:
+        """The best of every sample, in pieces where somebody is told how far it is: samples do not notice each other."""
+        n, first, found = len(q0), 0, []
+        with Loop(f"inverse kinematics of {n:,} of {self.iteration.model.name!r}", n) as loop:
+            for size in loop.pieces(n):
+                found.append(self.best(q0[first : first + size], numbers[first : first + size]))
+                first += size
+        if len(found) == 1:
+            return found[0]
+        states, restarts = zip(*(found or [self.best(q0, numbers)]), strict=True)
+        return np.concatenate(states), np.concatenate(restarts)
 
     def best(self, q0: Array, numbers: Array) -> tuple[Array, Array]:
         """The samples as they stopped, from the first start that converged or the best one, and which start that was."""

@@ -69,6 +69,21 @@ def test_dynamically_consistent_inverse(arm, rows):
     assert batch.shape == (2, 6, 6)
 
 
+@pytest.mark.parametrize("rows", [range(6), (3, 4, 5)])
+def test_operational_space_is_compiled(arm, rows, monkeypatch):
+    """One state and batches, of q and of v, against the readable algorithm, which compiled robots do not run."""
+    q, v = np.stack([Q, Q + 0.1, Q - 0.2])[:, None], np.stack([V, -V])
+    plain = qddot.Robot(arm.model, compiled=False)
+    expected = plain.operational_space(q, v, "link6", rows)
+    single = plain.operational_space(Q, V, "link6", rows)
+    monkeypatch.setattr("qddot.robot.operational_space.operational_space", None)
+    for ours, theirs in zip(arm.operational_space(q, v, "link6", rows), expected, strict=True):
+        assert ours.shape == theirs.shape
+        close(ours, theirs, 1e-9)  # cond(M) cond(Λ) is below 1e6
+    for ours, theirs in zip(arm.operational_space(Q, V, "link6", rows), single, strict=True):
+        close(ours, theirs, 1e-9)
+
+
 def test_rows_that_depend_on_each_other_are_refused(arm):
     with pytest.raises(qddot.InputError, match=r"has only \d independent rows"):
         qddot.load("scara").dynamically_consistent_inverse(np.full(4, 0.1), "quill")

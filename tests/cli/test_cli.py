@@ -218,6 +218,27 @@ def test_as_a_program():
     assert b"0.1.0" in subprocess.run([*run, "--version"], capture_output=True, check=True).stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "pendulum", "--function", "mass_matrix", "-o", "a.c", "--output", "b.c"],
+        ["export", "pendulum", "--function", "mass_matrix", "--method", "renaud", "--method", "denoc"],
+        ["export", "pendulum", "--function", "mass_matrix", "--combined", "a", "--combined", "b"],
+        ["info", "pendulum", "--loop-tolerance", "1e-6", "--loop-tolerance", "1e-3"],
+        ["view", "pendulum", "--html", "a.html", "--html", "b.html"],
+    ],
+    ids=lambda words: words[-2],
+)
+def test_options_of_one_value_are_given_once(words, capsys, tmp_path, monkeypatch):
+    """The first value went lost in silence, and the exit code was 0."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert "it is given twice, and takes one value" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 # ---- terminals and pipes that are not UTF-8
 
 HELP_OF = [["--help"], *([name, "--help"] for name in COMMANDS)]
@@ -227,6 +248,8 @@ PRINTING = [
     ["count", "double_pendulum"],
     ["compare", "pendulum", "--function", "mass_matrix", "--no-times"],
     ["export", "pendulum", "--function", "mass_matrix", "-o", "out.c"],
+    ["export", "pendulum", "--all", "control", "--layout", "cmake", "-o", "project"],
+    ["convert", "scara", "out.json"],
     ["bench", "pendulum"],
     ["cache"],
     ["info", "no such robot\u4e2d"],

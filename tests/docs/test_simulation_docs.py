@@ -11,7 +11,17 @@ from tests.support.paths import ROOT
 PAGE = (ROOT / "docs" / "simulation.md").read_text()
 
 
-@pytest.mark.parametrize("name", [p.name for p in sorted((ROOT / "examples").glob("*.py"))])
+EXAMPLES = [p.name for p in sorted((ROOT / "examples").glob("*.py"))]
+TASKS = ("control_loop", "randomised_masses", "fourbar_crank", "embedded_cmake", "paper_beside_code")  # of five trades
+
+
+def test_examples_are_short():
+    assert {f"{name}.py" for name in TASKS} <= set(EXAMPLES)
+    for name in EXAMPLES:
+        assert len((ROOT / "examples" / name).read_text(encoding="utf-8").splitlines()) <= 40, name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name, capsys):
     """Each asserts at its end what it shows."""
     runpy.run_path(str(ROOT / "examples" / name))

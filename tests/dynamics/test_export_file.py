@@ -382,6 +382,9 @@ def test_errors_in_python(monkeypatch):
         robot.export_c([("mass_matrix", {"lanes": 8})])
     with pytest.raises(TypeError, match="export_c\\(\\) got an unexpected keyword argument 'freee'; did you mean 'free'"):
         robot.export_c(["mass_matrix"], freee=["gravity"])
+    for functions in ("mass_matrix", ["mass_matrix"]):  # export_source has a language
+        with pytest.raises(TypeError, match=r"^export_c\(\) got an unexpected keyword argument 'language'"):
+            robot.export_c(functions, language="c99")
     with pytest.raises(InputError, match="dtype='float16'"):
         robot.export_c(["mass_matrix"], dtype="float16")
     with pytest.raises(InputError, match="is a name of the file's own"):

@@ -220,7 +220,10 @@ BAD = {
     "negative mass": (lambda b: b.link("z", -1.0), "mass is -1"),
     "mass nan": (lambda b: b.link("z", math.nan), "finite"),
     "com of two": (lambda b: b.link("z", 1.0, (1, 2)), "2 numbers where 3"),
-    "inertia of five": (lambda b: b.link("z", 1.0, inertia=range(5)), "5 numbers where 9"),
+    "inertia of five": (
+        lambda b: b.link("z", 1.0, inertia=range(5)),
+        "5 numbers where 6 or 9 are needed; give ixx ixy ixz",
+    ),
     "skewed inertia": (lambda b: b.link("z", 1.0, inertia=np.triu(np.ones((3, 3)))), "not symmetric"),
     "words": (lambda b: b.link("z", "heavy"), "give numbers"),
     "zero axis": (lambda b: b.link("z").joint("j", "tool", "z", Revolute((0, 0, 0))), "not zero"),

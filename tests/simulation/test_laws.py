@@ -168,6 +168,40 @@ def test_conditions_on_arrays(robot):
     np.testing.assert_allclose(run.tau, np.where(run.v < 0.0, -0.2 * run.v, -0.1 * run.v), rtol=1e-15)
 
 
+MORE = {
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "expm1": np.expm1,
+    "exp2": np.exp2,
+    "log2": lambda x: np.log2(x * x + 0.1),
+    "log10": lambda x: np.log10(x * x + 0.1),
+    "copysign": lambda x: np.copysign(0.3 * x, x + 0.2),
+    "heaviside": lambda x: np.heaviside(x, 0.5) * x,
+    "fmax": lambda x: np.fmax(np.where(x < 0.3, x, np.nan), np.fmin(x, 0.4)),
+    "fmin": lambda x: np.fmin(np.where(x < 0.3, x, np.nan), 0.1),
+    "select": lambda x: np.select([x < 0.0, x < 0.4], [x, 2.0 * x], 0.8),
+    "isfinite": lambda x: np.where(np.isfinite(1.0 / (x - x)), 7.0, x) + np.where(np.isinf(x) | np.isnan(x), 7.0, 0.0),
+    "largest number": lambda x: np.clip(x, -np.finfo(float).max, np.finfo(float).max),
+    "nan_to_num": lambda x: np.nan_to_num(np.where(x < 0.3, np.nan, x), nan=0.2),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_of_numpys_functions(robot, name):
+    """Values in both ways to run, on arrays and scalars; slopes, of a constraint, against differences."""
+    f, start = MORE[name], ([0.1, 0.2], [0.35, -0.5])
+    for law in (lambda t, q, v: f(v), lambda t, q, v: [f(v[0]), f(v[1])]):
+        for compiled in (True, False):
+            run = qddot.Robot(robot.model, compiled).simulate(*start, law, dt=1e-3, steps=5)
+            with np.errstate(all="ignore"):
+                np.testing.assert_allclose(run.tau, f(run.v), rtol=1e-13, atol=1e-15)
+    slope = qddot.Robot(robot.model).with_constraint("f", position=lambda q: [f(q[0])])
+    h = np.array([1e-6, 0.0])
+    for q in ([0.35, 0.0], [-0.5, 0.0], [0.25, 0.0]):
+        ends = slope.constraint_residual(q + h) - slope.constraint_residual(q - h)
+        np.testing.assert_allclose(slope.constraint_jacobian(q)[0, 0], ends[0] / 2e-6, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("name", ["sqrt", "hypot", "power", "divide"])
 def test_laws_whose_slope_is_infinite_at_rest(robot, name, compiled):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot import progress
+from qddot import progress, tasks
 from qddot.errors import InputError
 from qddot.progress import Loop, Progress
 from qddot.simulation.recorded import record_simulation
@@ -165,6 +165,41 @@ def test_scipy_says_how_far_it_is(terminal):
     robot = qddot.Robot(qddot.load("double_pendulum").model, compiled=False)
     robot.simulate([0.1, 0.2], [0.0, 0.0], dt=1e-2, steps=100, integrator="DOP853")
     assert any("simulating 1 of 1 of 'double_pendulum' by DOP853, " in x and "left" in x for x in lines(terminal))
+
+
+@pytest.fixture
+def in_pieces(terminal, monkeypatch):
+    """Pieces are short, and what they are is written after each."""
+    monkeypatch.setattr(progress, "_FIRST_PIECE", 7)
+    monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PIECE_SECONDS", 0.0)
+    return terminal
+
+
+def test_inverse_kinematics_says_how_far_it_is_and_has_the_same_bits(in_pieces):
+    qddot.set_progress(False)
+    robot = qddot.load("planar3")
+    frame = robot.link_names[-1]
+    targets = {frame: robot.pose(robot.random_state(0, (5, 6))[0], frame)}
+    quiet = robot.inverse_kinematics(targets)
+    assert in_pieces.getvalue() == ""
+    qddot.set_progress(None)
+    told = robot.inverse_kinematics(targets)
+    assert np.array_equal(told.q, quiet.q)
+    assert np.array_equal(told.restart, quiet.restart)
+    assert any("inverse kinematics of 30 of 'planar3', " in x and "left" in x for x in lines(in_pieces))
+    assert robot.inverse_kinematics({frame: targets[frame][:0]}).q.shape == (0, 6, 3)
+
+
+def test_inverse_dynamics_with_contacts_says_how_far_it_is(in_pieces):
+    pytest.importorskip("daqp")
+    robot = qddot.load("quadruped")
+    contacts = [tasks.Contact(frame) for frame in robot.frame_names if frame.endswith("foot")]
+    q, wanted = np.tile(robot.neutral(), (2, 3, 1)), tasks.JointAcceleration(np.zeros(18))
+    told = robot.contact_inverse_dynamics(q, np.zeros(18), wanted, contacts)
+    assert any("contacts of 6 of 'quadruped', " in x and "left" in x for x in lines(in_pieces))
+    qddot.set_progress(False)
+    assert np.array_equal(told.tau, robot.contact_inverse_dynamics(q, np.zeros(18), wanted, contacts).tau)
 
 
 def test_a_recording_says_how_far_it_is(terminal, tmp_path):

@@ -531,7 +531,6 @@ WRONG = {
     "record does not divide": ({"record": 3}, "record=3 does not divide the 10 steps"),
     "record negative": ({"record": -1}, "record is -1"),
     "unknown integrator": ({"integrator": "rk5"}, "did you mean 'rk4'"),
-    "unknown option": ({"speed": 3}, "no option 'speed'"),
     "width of controls": ({"controls": np.zeros((10, 3))}, "controls has shape (10, 3); it must be (..., steps, 6)"),
     "controls too short": ({"controls": np.zeros((4, 6))}, "controls are given for 4 steps; 10 are needed"),
     "controls of letters": ({"controls": "up"}, "controls must be None, an array"),
@@ -566,6 +565,13 @@ def test_wrong_use(arm, what):
     with pytest.raises(qddot.QddotError) as error:
         arm.simulate(**call)
     assert message in str(error.value)
+
+
+def test_an_unknown_option_is_named_with_the_one_that_may_be_meant(arm):
+    for given, meant in (("control", "controls"), ("force", "forces"), ("limit", "limits")):
+        text = rf"simulate\(\) got an unexpected keyword argument '{given}'; did you mean '{meant}'"
+        with pytest.raises(TypeError, match=text):
+            arm.simulate(np.zeros(6), np.zeros(6), dt=0.01, steps=10, **{given: None})
 
 
 def test_wrong_robots(fivebar):

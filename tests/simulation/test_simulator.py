@@ -234,6 +234,14 @@ def test_batches_of_nothing_and_of_another_size(arm):
         sim.step(np.ones((1, 4, 2, 6)))
 
 
+def test_a_simulator_says_where_it_is(arm):
+    sim = arm.simulator(dt=1e-3, integrator="ab4")
+    assert repr(sim) == f"<Simulator of {arm.model.name!r}: ab4, dt = 0.001 s, not yet reset>"
+    sim.reset(np.zeros((3, 6)))
+    sim.step()
+    assert repr(sim).endswith("dt = 0.001 s, 3 samples, t = 0.001 s after 1 steps>")
+
+
 def test_errors(arm):
     sim = arm.simulator(dt=1e-3)
     for use in (sim.step, lambda: sim.q, lambda: sim.v, lambda: sim.t, sim.trajectory):

@@ -122,6 +122,7 @@ def test_batches(stand):
     assert np.max(np.abs(alone.tau - found.tau[2])) < 1e-9
     none = robot.contact_inverse_dynamics(q, v[:0], tasks.JointAcceleration(np.zeros(18)), one)
     assert none.a.shape == (0, 18)
+    assert repr(found) == "<ContactSolution: 2 of 3 solved, 18 accelerations, 4 contacts>"
 
 
 def test_contacts_that_contradict_each_other(stand):

@@ -1,5 +1,6 @@
 """Inverse kinematics: targets are reached, limits kept, and what cannot be reached is said."""
 
+import re
 import threading
 
 import numpy as np
@@ -322,6 +323,15 @@ def test_shapes(arm, reached):
     assert np.array_equal(
         arm.inverse_kinematics({TOOL: T[0]}, [0] * 6).q, arm.inverse_kinematics({TOOL: T[0]}, np.zeros(6)).q
     )
+
+
+def test_a_solution_is_shown_in_a_line(arm, reached):
+    _, T = reached
+    found = arm.inverse_kinematics({TOOL: T[:5]}, restarts=40)
+    assert re.fullmatch(r"<Solution: 5 of 5 converged, off by .*e-\d+ \(m or rad\) at most>", repr(found))
+    far = arm.inverse_kinematics({TOOL: np.array([[9.0, 0.0, 0.0]])}, restarts=0)
+    assert repr(far) == "<Solution: 0 of 1 converged>"
+    assert repr(arm.inverse_kinematics({TOOL: T[0]}, restarts=40)).startswith("<Solution: converged, off by ")
 
 
 def test_in_a_second_thread(arm, reached):

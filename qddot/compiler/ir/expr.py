@@ -231,6 +231,8 @@ class Graph:
 
 def _leading(value: float) -> tuple[int, int]:
     """The leading digits of a number: what those near to it share, or have next to its own."""
+    if math.isinf(value):  # beside the largest number
+        return 1025, 0
     mantissa, exponent = math.frexp(value)
     return exponent, math.floor(mantissa / _SEARCH_RADIUS)
 
