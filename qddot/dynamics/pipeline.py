@@ -21,7 +21,7 @@ from qddot.compiler.runtime import stored
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.gufunc import kernel as kernel_from_code
 from qddot.compiler.runtime.kernel import Info, Kernel, Shape, Source
-from qddot.compiler.runtime.time_stepping import TimeLoop
+from qddot.compiler.runtime.time_stepping import OfSamples
 from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.host import host
 from qddot.compiler.targets.target import Target
@@ -283,22 +283,24 @@ def kernel_of(
     return _kernels.keep(key, kernel_from_code(found.code, names, inputs, output, info, lambda: explained))
 
 
-def time_loop_of(what: str, step: Step, layout: StepLayout) -> TimeLoop:
+def time_loop_of(what: str, step: Step, layout: StepLayout, target: str = "cpu") -> OfSamples:
     """The loop over time around one step."""
-    from qddot.compiler.codegen.abi import time_stepping
-
-    target, fields = host(), {"scratch": stored.count}
+    found_target = targets.named(target)
+    kind, fields = targets.KINDS[found_target.kind], {"scratch": stored.count}
     own = [operations(p) for p in step.programs()]
-    key = _digest("rollout", layout, [c.function for c in step.calls], target.identity, own)
-    if (kept := _loops.get(key)) is not None:
+    key = _digest("rollout", layout, [c.function for c in step.calls], found_target.identity, own)
+    kept: OfSamples | None = _loops.get(key)
+    if kept is not None:
         return kept
-    found = stored.find(key, fields)
+    found = stored.find(key, fields, found_target)
     if found is None:
         with Progress(f"compiling {what} ({step.instructions():,} operations)"):
-            text, layout = time_stepping.render(step, layout, target)
-            data = targets.compile_module(text, target, what)
-        found = stored.store(key, {"scratch": layout.scratch}, data, fields)
-    return _loops.keep(key, TimeLoop(found.code, layout._replace(**found.facts), step.instructions()))
+            text, layout = kind.render_steps(step, layout, found_target)
+            data = targets.compile_module(text, found_target, what)
+        found = stored.store(key, {"scratch": layout.scratch}, data, fields, found_target)
+    loop = kind.time_loop(found.code, layout._replace(**found.facts), step.instructions())
+    made: OfSamples = _loops.keep(key, loop)
+    return made
 
 
 class _Newest:

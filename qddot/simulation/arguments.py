@@ -42,6 +42,7 @@ class RolloutOptions(TypedDict, total=False):
     gains: tuple[float, float] | None
     dtype: DTypeLike
     limits: str | Stops | Sequence[str | Stops]
+    target: str
 
 
 def as_given(t: Any, q: Array, v: Array, u: Array) -> Array:
@@ -208,3 +209,19 @@ def fitting_start(engine: Engine, system: System, t0: float, q: Array, v: Array)
             raise InputError(
                 f"the prescribed motion of joint {joint!r} begins at q = {x}, v = {rate}; let q0 and v0 do so too"
             )
+
+
+def flat(x: Array, axes: int, batch: tuple[int, ...]) -> Array:
+    """An array whose last axes are a sample's own, over all samples of a batch; where all share it, a view."""
+    own = x.shape[x.ndim - axes :]
+    if prod(x.shape[: x.ndim - axes]) == 1:
+        return np.broadcast_to(x.reshape(1, *own), (prod(batch), *own))
+    return np.ascontiguousarray(np.broadcast_to(x, (*batch, *own))).reshape(-1, *own)
+
+
+def joined(values: Sequence[Array], free: Sequence[parameters.Parameter], batch: tuple[int, ...], dtype: str) -> Array:
+    """Free parameters of all samples of a batch, side by side."""
+    parts = [flat(x, len(p.shape), batch) for x, p in zip(values, free, strict=True)]
+    out = np.empty((prod(batch), sum(prod(p.shape) for p in free)), dtype)
+    # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
+    return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out

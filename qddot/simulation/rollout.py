@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from qddot.compiler.ir.step_program import Layout, Step
 from qddot.compiler.runtime.kernel import Kernel
-from qddot.compiler.runtime.time_stepping import TimeLoop
-from qddot.compiler.targets.host import host
+from qddot.compiler.runtime.time_stepping import OfSamples
+from qddot.compiler.targets import registry as targets
+from qddot.compiler.targets.target import Target
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.choose import cheapest
 from qddot.dynamics.conditioning import guarded
@@ -23,7 +24,7 @@ from qddot.dynamics.input_checks import count, finite, positive
 from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
 from qddot.dynamics.request import dtype_name
 from qddot.dynamics.trace import filling, with_traced_inertias
-from qddot.errors import InputError, KernelTooLargeError, unexpected, unknown
+from qddot.errors import InputError, KernelTooLargeError, one_name, unexpected, unknown
 from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
 from qddot.progress import Loop
@@ -72,6 +73,8 @@ class Rollout:
         self.robot, self.engine, self.model, self.integrator = robot, engine, model, integrator
         self.dt, self.t0 = positive(dt, "dt"), finite(options.get("t0", 0.0), "t0")
         self.dtype = dtype_name(options.get("dtype", "float64"))  # of states, controls and parameters; time is float64
+        self.target = one_name(options.get("target", "cpu"), "target")
+        self.is_on_host = self._made_for.kind == "cpu"
         law, held = arguments.controls(model, controls, options.get("inputs"))
         self.free, values = arguments.free(model, options.get("free"))
         self.held, self.values = held.astype(self.dtype, copy=False), [x.astype(self.dtype, copy=False) for x in values]
@@ -92,6 +95,8 @@ class Rollout:
         if self.dtype != "float64" and (implicit or not self.engine.compiled):
             what = f"integrator {self.integrator!r} solves equations" if implicit else "a robot that is not compiled steps"
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
+        if not self.is_on_host and not self.engine.compiled:
+            raise InputError(f"target={self.target!r} is for compiled robots; Robot(model) is one")
         left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
         if self.plan.rows and driven > left:
             raise InputError(
@@ -122,7 +127,8 @@ class Rollout:
             "rows": plan.rows,  # of the constraints that are kept
             **plan.limits.facts,
             "dtype": self.dtype,
-            "arithmetic": ("fused" if host().fma else "not fused") if self.engine.compiled else "python",
+            "arithmetic": ("fused" if self._made_for.fma else "not fused") if self.engine.compiled else "python",
+            "target": self._made_for.kind,  # on a card, angles beyond 1e5 rad have other last bits
             "qddot": __version__,
         }
 
@@ -182,8 +188,7 @@ class Rollout:
         records = np.empty((len(flat), rows + with_start, n), self.dtype)
         records[:, :with_start] = flat[:, None, :n]
         if len(flat):
-            held, values = self.arrays(batch)
-            flat = self._advance(flat, held, values, begin, steps, record, records[:, with_start:])
+            flat = self._advance(flat, *self.arrays(batch), begin, steps, record, records[:, with_start:])
         records = records.reshape(*batch, rows + with_start, n)
         q, v = records[..., : self.model.nq], records[..., self.model.nq :]
         return Progress(begin + steps, flat.reshape(state.shape)), q, v
@@ -204,25 +209,19 @@ class Rollout:
                     at += n
         return state
 
+    @property
+    def _made_for(self) -> Target:
+        return targets.named(self.target)
+
+    def lanes(self, samples: int) -> int:
+        """SIMD lanes of the loop for so many samples."""
+        return 1 if samples == 1 else self._made_for.lanes(self.dtype)
+
     def _compiled(
         self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
     ) -> Array:
-        loop = self._loop(starting, 1 if len(state) == 1 else host().lanes(self.dtype))
-        times = (self.dt, self.t0)
+        loop, times = self._loop(starting, self.lanes(len(state))), (self.dt, self.t0)
         return loop(state, held, values, times=times, first=first, steps=steps, every=every, records=records)
-
-    def _flat(self, x: Array, axes: int, batch: tuple[int, ...]) -> Array:
-        """An array with one batch axis, over all samples; where all share it, a view."""
-        own = x.shape[x.ndim - axes :]
-        if prod(x.shape[: x.ndim - axes]) == 1:
-            return np.broadcast_to(x.reshape(1, *own), (prod(batch), *own))
-        return np.ascontiguousarray(np.broadcast_to(x, (*batch, *own))).reshape(-1, *own)
-
-    def _joined(self, batch: tuple[int, ...]) -> Array:
-        parts = [self._flat(x, len(p.shape), batch) for x, p in zip(self.values, self._parameters, strict=True)]
-        out = np.empty((prod(batch), sum(prod(p.shape) for p in self._parameters)), self.dtype)
-        # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
-        return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out
 
     # ---- tracing
 
@@ -250,11 +249,11 @@ class Rollout:
         n = self.model.nq + self.model.nv + sum(self._past)
         return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
 
-    def _loop(self, starting: bool, lanes: int) -> TimeLoop:
+    def _loop(self, starting: bool, lanes: int) -> OfSamples:
         if self._has_functions:
             return self._own_loop(starting, lanes)
         plan = self.plan
-        key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.free)
+        key: tuple[Any, ...] = ("rollout", self.integrator, starting, lanes, self.dtype, self.target, self.free)
         key = (*key, plan.n_held, plan.rows, plan.gains, plan.project, plan.limits)
         found = self.engine.kept.get(key)
         if found is None:
@@ -268,13 +267,13 @@ class Rollout:
         return own_law or bool(self.plan.forces) or bool(self.plan.motion)
 
     @cached_property
-    def _loops(self) -> dict[Any, TimeLoop]:
+    def _loops(self) -> dict[Any, OfSamples]:
         return {}
 
-    def _own_loop(self, starting: bool, lanes: int) -> TimeLoop:
+    def _own_loop(self, starting: bool, lanes: int) -> OfSamples:
         if (starting, lanes) not in self._loops:
             what = f"{self.integrator} of {self.model.name!r}"
-            self._loops[starting, lanes] = time_loop_of(what, *self.traced(starting, lanes))
+            self._loops[starting, lanes] = time_loop_of(what, *self.traced(starting, lanes), self.target)
         return self._loops[starting, lanes]
 
     def traced(self, starting: bool = False, lanes: int = 1) -> tuple[Step, Layout]:
@@ -288,7 +287,7 @@ class Rollout:
 
     def arrays(self, batch: tuple[int, ...]) -> tuple[Array, Array]:
         """Held inputs and free parameters of all samples of a batch, with one batch axis."""
-        return self._flat(self.held, 2, batch), self._joined(batch)
+        return arguments.flat(self.held, 2, batch), arguments.joined(self.values, self._parameters, batch, self.dtype)
 
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
@@ -328,9 +327,7 @@ class Rollout:
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
         """One step of one sample; x is q, v and what the integrator remembers."""
-        nq, nv = self.model.nq, self.model.nv
-        edges = np.cumsum([nq, nv, *self._past])[:-1]
-        q, v, *past = np.split(x, edges)
+        q, v, *past = np.split(x, np.cumsum([self.model.nq, self.model.nv, *self._past])[:-1])
         found = INTEGRATORS[self.integrator]
         step = found.start if starting and found.start is not None else found.step
         made = step(system, t, State(q, v, tuple(past)), h)
@@ -393,7 +390,10 @@ class Rollout:
 
     def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
         out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]
-        u, values = np.broadcast_to(u, (*v.shape[:-1], width)), self._joined(batch)
+        u, values = (
+            np.broadcast_to(u, (*v.shape[:-1], width)),
+            arguments.joined(self.values, self._parameters, batch, self.dtype),
+        )
         for k in np.ndindex(v.shape[:-1]):
             own = self._system(self._apart(values[np.ravel_multi_index(k[:-1], batch) if batch else 0]))
             out[k] = replace(own, held=u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qddot.compiler.targets.host import host
+from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, real_numbers
 from qddot.errors import InputError, QddotWarning, shown, unexpected
@@ -53,6 +53,10 @@ class Simulator:
             )
         self.robot, self._every = robot, int(record) if isinstance(record, bool) else count(record, "record")
         self._rollout = _rollout(robot, controls, dt, options)
+        if not self._rollout.is_on_host:
+            raise InputError(
+                f"a simulator steps on the CPU, not on {options['target']!r}; robot.simulate does, or target='cpu'"
+            )
         self._has_warned_of_steps = False
         self._samples = -1  # until it is reset
         self._batch: tuple[int, ...] = ()
@@ -120,7 +124,7 @@ class Simulator:
         self._u = self._held.reshape(*self._batch, self._held.shape[-1])
         self._is_single = not self._batch
         self._first = INTEGRATORS[rollout.integrator].start_steps
-        values = np.ascontiguousarray(rollout._joined(self._batch))
+        values = np.ascontiguousarray(rollout.arrays(self._batch)[1])
         self._advance = _stepper(rollout, False, self._state, self._held, values)
         self._begin = _stepper(rollout, True, self._state, self._held, values) if self._first else self._advance
 
@@ -242,7 +246,8 @@ def _stepper(rollout: Rollout, starting: bool, state: Array, held: Array, values
     if not len(state):
         return lambda k: None
     if rollout.engine.compiled:
-        loop = rollout._loop(starting, 1 if len(state) == 1 else host().lanes(rollout.dtype))
+        loop = rollout._loop(starting, rollout.lanes(len(state)))
+        assert isinstance(loop, TimeLoop)
         return loop.stepper(state, held, values, (rollout.dt, rollout.t0))
     nowhere = np.empty((len(state), 1, rollout.model.nq + rollout.model.nv))
 

@@ -76,7 +76,7 @@ def limit(rollout: Rollout, start: Progress) -> Limit | None:
         return None
     states = start.state.reshape(-1, start.state.shape[-1])[:, : rollout.model.nq]
     some = np.unique(np.linspace(0, len(states) - 1, _SAMPLES).astype(int)) if len(states) else np.empty(0, int)
-    q, values = (x[some].astype(float) for x in (states, rollout._joined(start.state.shape[:-1])))
+    q, values = (x[some].astype(float) for x in (states, rollout.arrays(start.state.shape[:-1])[1]))
     if rollout._has_functions or rollout.free:
         return _of_samples(rollout, q, values)
     known, key = rollout.engine.kept, ("step limit", rollout.integrator, rollout.plan.rows, rollout.plan.limits)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qddot.compiler.ir.step_program import Layout, Step
-from qddot.compiler.runtime.time_stepping import TimeLoop
+from qddot.compiler.runtime.time_stepping import OfSamples
 from qddot.compiler.targets.host import host
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import count, positive
@@ -202,7 +202,7 @@ def random_starts(model: Model, lower: Array, upper: Array, several: int, seed: 
 # ---- running ---------------------------------------------------------------------------------------------------------
 
 
-def _compiled(engine: Engine, iteration: Iteration, key: tuple[Any, ...]) -> TimeLoop | None:
+def _compiled(engine: Engine, iteration: Iteration, key: tuple[Any, ...]) -> OfSamples | None:
     """The loop over iterations, made once; None where the robot is not compiled."""
     if not engine.compiled:
         return None
@@ -223,7 +223,7 @@ def _compiled(engine: Engine, iteration: Iteration, key: tuple[Any, ...]) -> Tim
 class _Search:
     """Samples, from q0 and from other starts, until they stop."""
 
-    def __init__(self, iteration: Iteration, loop: TimeLoop | None, options: Options) -> None:
+    def __init__(self, iteration: Iteration, loop: OfSamples | None, options: Options) -> None:
         self.iteration, self.loop = iteration, loop
         self.restarts = 0 if options.restarts == 0 else count(options.restarts, "restarts")
         self.iterations = count(options.iterations, "iterations")

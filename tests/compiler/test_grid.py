@@ -11,6 +11,7 @@ import qddot
 from qddot.compiler.codegen.abi import grid, grid_steps
 from qddot.compiler.codegen.llvm.thread_parts import parts
 from qddot.compiler.runtime import ptx
+from qddot.compiler.runtime.cuda.grid import STEP_THREADS
 from qddot.compiler.targets import nvptx
 from qddot.dynamics import pipeline
 from qddot.dynamics.catalogue import input_shapes, lookup
@@ -185,13 +186,13 @@ def steps_agree(robot, integrator, dtype, controls=None, count=40, **options):
     start = rollout.start(q, v)
     wanted, q_wanted, v_wanted = rollout.run(start._replace(step=3), 6, record=2)
     step, layout = rollout.traced(starting=False)
-    threads = Threads(grid_steps.render(step, layout, TARGET, PRELUDE), grid_steps.THREADS)
+    threads = Threads(grid_steps.render(step, layout, TARGET, PRELUDE), STEP_THREADS)
     state = np.ascontiguousarray(start.state, dtype)
     held, values = rollout.arrays((count,))
     records, end = np.full((count, 3, robot.nq + robot.nv), np.nan, dtype), np.full_like(state, np.nan)
     given = [ctypes.c_int64(count), *rows(state), *rows(held[:, 3:]), *rows(values), *rows(records), *rows(end)]
     given += [ctypes.c_double(0.5), ctypes.c_double(1e-3), *map(ctypes.c_int64, (6, 3, 2))]
-    threads.run("steps", given, (1, 1))
+    threads.run("rows", given, (1, 1))
     np.testing.assert_array_equal(end, wanted.state)
     np.testing.assert_array_equal(records, np.concatenate([q_wanted, v_wanted], axis=-1))
 

@@ -77,6 +77,7 @@ LOOPED = {
     "forces": (lambda: (other_pull,), "another forces"),
     "free": (lambda: {"right_crank.mass": 1.0}, "free was .*left_crank.* and is .*right_crank"),
     "dtype": (lambda: "float32", 'dtype was "float64" and is "float32"'),
+    "target": (lambda: "cuda", 'target was "cpu" and is "cuda"'),
     "t0": (lambda: 0.25, r"t0 was 0\.5 and is 0\.25"),
     "constraints": (lambda: "projection", 'constraints was "baumgarte" and is "projection"'),
     "limits": (lambda: ("stops", "saturate"), 'limits was "ignore" and is "stops and saturate"'),

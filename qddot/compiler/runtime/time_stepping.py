@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,23 @@ Sizes = tuple[int, int, int]  # steps, the number of the first, how many between
 _MIN_OPS_PER_THREAD = 2_000_000  # some 100 µs, twenty times the cost of handing work to a thread
 _NEVER = 2**62  # steps between records
 _MAX_OPS_PER_CALL = 1_000_000_000  # about a tenth of a second, after which an interruption is noticed
+
+
+class OfSamples(Protocol):
+    """A loop over time, wherever it runs (`TimeLoop.__call__` says what it is given)."""
+
+    def __call__(
+        self,
+        state: Array,
+        held: Array,
+        parameters: Array,
+        *,
+        times: tuple[float, float],
+        first: int,
+        steps: int,
+        every: int,
+        records: Array,
+    ) -> Array: ...
 
 
 class _Arguments(NamedTuple):

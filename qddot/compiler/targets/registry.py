@@ -13,6 +13,7 @@ from qddot.compiler.runtime import llvm_compile, ptx
 from qddot.compiler.runtime.cuda.grid import from_json as grid_from_json
 from qddot.compiler.runtime.kernel import Kernel, Shape
 from qddot.compiler.runtime.llvm_compile import Code
+from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.compiler.targets import host, nvptx
 from qddot.compiler.targets.target import ARCHITECTURES, Target
 from qddot.errors import InputError
@@ -27,6 +28,8 @@ class Kind(NamedTuple):
     load: Callable[[bytes, Target | None], Any]  # what `compile` gave, ready to be called
     render: Callable[..., tuple[str, dict[str, Any]]]  # `(work, target)`: the LLVM module of a kernel, and facts about it
     kernel: Callable[..., Kernel]  # of loaded code: `(code, facts, parts)`
+    render_steps: Callable[..., Any]  # `(step, layout, target)`: the LLVM module of a loop over time, and its layout
+    time_loop: Callable[..., Any]  # of loaded code: `(code, layout, instructions)`
     facts: Mapping[str, Callable[[Any], Any]] = {}  # the facts of `render` that the cache keeps, and who reads them
 
 
@@ -76,10 +79,47 @@ def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     return kernel.kernel(GridCode([code], facts["grid"], info.function), *parts)
 
 
+def _render_steps(*given: Any) -> Any:
+    from qddot.compiler.codegen.abi import time_stepping
+
+    return time_stepping.render(*given)
+
+
+def _render_grid_steps(step: Any, layout: Any, target: Target) -> Any:
+    from qddot.compiler.codegen.abi import grid_steps
+
+    return grid_steps.render(step, layout, target), layout
+
+
+def _time_loop_cuda(code: Any, layout: Any, instructions: int) -> Any:
+    from qddot.compiler.runtime.cuda.grid import STEP_THREADS, Grid
+    from qddot.compiler.runtime.cuda.modules import GridCode
+    from qddot.compiler.runtime.cuda.time_stepping import GridTimeLoop
+
+    return GridTimeLoop(GridCode([code], Grid(STEP_THREADS), "simulate"), layout, instructions)
+
+
 KINDS: dict[str, Kind] = {
-    "cpu": Kind(_cpu, llvm_compile.compile_object, llvm_compile.assembly, Code, _render_gufunc, _kernel_gufunc),
+    "cpu": Kind(
+        named=_cpu,
+        compile=llvm_compile.compile_object,
+        assembly=llvm_compile.assembly,
+        load=Code,
+        render=_render_gufunc,
+        kernel=_kernel_gufunc,
+        render_steps=_render_steps,
+        time_loop=TimeLoop,
+    ),
     "cuda": Kind(
-        nvptx.named, ptx.compile_ptx, ptx.assembly, ptx.load, _render_grid, _kernel_cuda, {"grid": grid_from_json}
+        named=nvptx.named,
+        compile=ptx.compile_ptx,
+        assembly=ptx.assembly,
+        load=ptx.load,
+        render=_render_grid,
+        kernel=_kernel_cuda,
+        render_steps=_render_grid_steps,
+        time_loop=_time_loop_cuda,
+        facts={"grid": grid_from_json},
     ),
 }
 

@@ -1,4 +1,4 @@
-"""A module for a grid of GPU threads that each take one sample through many steps of time: `steps(…)`.
+"""A module for a grid of GPU threads that each take one sample through many steps of time: `rows(…)`.
 
 A sample's state stays in registers, or in local memory if there are too many numbers, from the first step to the last. The
 arguments mean what those of the loop on the CPU do (`time_stepping`); strides are in numbers, time is computed in doubles.
@@ -26,9 +26,9 @@ from qddot.compiler.codegen.llvm.thread_arguments import LOCAL, Arguments, GridO
 from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
 from qddot.compiler.ir.program import Program
 from qddot.compiler.ir.step_program import Layout, Step
+from qddot.compiler.runtime.cuda.grid import STEP_THREADS
 from qddot.compiler.targets.target import Target
 
-THREADS = 128  # of a block
 FUNCTION_MAX_OPS = 8000
 
 _PARAMETERS = (
@@ -43,7 +43,7 @@ _PARAMETERS = (
 
 
 def render(step: Step, layout: Layout, target: Target, prelude: Prelude = NVIDIA) -> str:
-    """The text of a module with the kernel `steps`."""
+    """The text of a module with the kernel `rows`."""
     return _Steps(step, layout, Emitter(1, layout.dtype, target), prelude).text()
 
 
@@ -86,10 +86,10 @@ class _Steps:
             "back": max([len(p.thread.program.outputs) for p in self.functions], default=0),
             "mem": max(p.thread.scratch for p in self.parts),
         }
-        frame = Frame("steps", _PARAMETERS, self.emitter.T, THREADS, (), sizes, self.prelude)
+        frame = Frame("rows", _PARAMETERS, self.emitter.T, STEP_THREADS, (), sizes, self.prelude)
         functions = [line for p in self.parts for line in p.thread.text()]
         text = [self.prelude.functions, *functions, frame.text(self._sample())]
-        return grid_module(text, self.emitter, {"maxntidx": THREADS}, ["steps"], self.prelude)
+        return grid_module(text, self.emitter, {"maxntidx": STEP_THREADS}, ["rows"], self.prelude)
 
     def _sample(self) -> list[str]:
         """One sample from its start to its end."""

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 ROWS, STRIDED = "rows", "strided"  # functions of a module
 WARP = 32  # threads; and states of a tile
 MAX_BLOCK_THREADS = 1024
+STEP_THREADS = 128  # of a block of a loop over time
 MAX_GROUPS = 65535  # of gridDim.y
 
 
