@@ -23,11 +23,14 @@ OF_FILE = {
     ),
     "process": (
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
-        *("mutants", "benchmarks", "export_file", "export_project"),
+        *("mutants", "benchmarks", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
 }
 # within folders that do
-NO_LLVM = ("expr", "languages", "cortex_m4", "trajectory", "recording_damage", "recording_identity")
+NO_LLVM = (
+    *("expr", "languages", "cortex_m4", "trajectory", "recording_damage", "recording_identity"),
+    *("cuda_arrays", "cuda_driver", "cuda_runtime"),
+)
 
 # Whole folders and files without what is marked otherwise, and one kernel a function.
 QUICK_FOLDERS = ("spatial", "mechanism", "formats", "robot", "house")

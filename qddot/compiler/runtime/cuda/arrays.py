@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import nullcontext
 from math import prod
 from types import EllipsisType
 from typing import Any
@@ -234,11 +235,16 @@ def empty(shape: Any, dtype: Any = "float64", context: Context | None = None) ->
     kind = np.dtype(dtype)
     if kind.name not in _TYPES or min(shape, default=0) < 0:
         raise InputError(f"an array of shape {shape} of {kind}: kernels know {', '.join(_TYPES)}, and lengths of 0 or more")
-    context = find()[0] if context is None else context
-    with context:
-        lease = Lease(context, prod(shape) * kind.itemsize)
+    context, is_current = find() if context is None else (context, False)
+    with nullcontext() if is_current else context:
+        return allocated(shape, kind, context)
+
+
+def allocated(shape: Shape, dtype: np.dtype[Any], context: Context) -> DeviceArray:
+    """The same in a context that is current, of a shape and a type that need no check."""
+    lease = Lease(context, prod(shape) * dtype.itemsize)
     assert lease.block is not None
-    return DeviceArray(lease, lease.block.address, shape, contiguous_strides(shape), kind)
+    return DeviceArray(lease, lease.block.address, shape, contiguous_strides(shape), dtype)
 
 
 def to_device(x: Any, context: Context | None = None) -> DeviceArray:

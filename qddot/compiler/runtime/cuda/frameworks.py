@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qddot.compiler.runtime.cuda import dlpack
-from qddot.compiler.runtime.cuda.arrays import DeviceArray, contiguous_strides, empty
-from qddot.compiler.runtime.cuda.context import DEFAULT_STREAM, Context, find
+from qddot.compiler.runtime.cuda.arrays import DeviceArray, allocated, contiguous_strides
+from qddot.compiler.runtime.cuda.context import DEFAULT_STREAM, Context, current_handle, find
 from qddot.errors import InputError
 
 Shape = tuple[int, ...]
@@ -48,7 +48,8 @@ class Framework:
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], context: Context) -> tuple[Any, int]:
         """A new contiguous array and its address."""
-        array = empty(shape, dtype, context)
+        with nullcontext() if current_handle() == context.handle else context:
+            array = allocated(shape, dtype, context)
         return array, array.pointer
 
     def finish(self, array: Any, context: Context, stream: int) -> Any:
@@ -64,14 +65,19 @@ class _Torch(Framework):
     name = "torch"
 
     def __init__(self) -> None:
-        self._types: dict[Any, np.dtype[Any]] = {}
+        self._types: dict[Any, np.dtype[Any]] = {}  # NumPy's of torch's
+        self._made: dict[Any, tuple[Any, Any]] = {}  # torch's type and device of results
 
     def stream(self, device: int) -> int:
         return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
 
     def empty(self, shape: Shape, dtype: np.dtype[Any], context: Context) -> tuple[Any, int]:
         torch: Any = sys.modules["torch"]
-        array = torch.empty(shape, dtype=getattr(torch, dtype.name), device=f"cuda:{context.device.ordinal}")
+        place = dtype, context.device.ordinal
+        if place not in self._made:
+            self._made[place] = getattr(torch, dtype.name), torch.device("cuda", context.device.ordinal)
+        kind, device = self._made[place]
+        array = torch.empty(shape, dtype=kind, device=device)
         return array, array.data_ptr()
 
     def cast(self, name: str, dtype: str) -> str:

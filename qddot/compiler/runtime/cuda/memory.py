@@ -45,6 +45,7 @@ class Pool:
     def __init__(self, context: Context, host: bool) -> None:
         self._context, self._host = context, host
         self._free: list[Block] = []  # the one that was given back last is the last
+        self._kept = 0  # bytes of them
         self._lock = guarded_lock()  # reentrant: the garbage collector may give back while another block is taken
 
     def take(self, size: int, stream: int) -> Block:
@@ -53,11 +54,16 @@ class Pool:
         grain = _LARGE_GRAIN if size >= 8 * _LARGE_GRAIN else _GRAIN
         size = -(-size // grain) * grain
         with self._lock:
-            for k in range(len(self._free) - 1, -1, -1):
-                block = self._free[k]
-                if size <= block.size <= _MAX_WASTE * size and self._is_ready(block, stream):
-                    block.stream = stream
-                    return self._free.pop(k)
+            # Those of the same stream first: blocks do not wander from one to another, for which others then lack.
+            for same in (True, False):
+                for k in range(len(self._free) - 1, -1, -1):
+                    block = self._free[k]
+                    fits = size <= block.size <= _MAX_WASTE * size
+                    if fits and (block.stream == stream) is same and self._is_ready(block, stream):
+                        del self._free[k]
+                        self._kept -= block.size
+                        block.stream = stream
+                        return block
         return self._new(size, stream)
 
     def give(self, block: Block, stream: int) -> None:
@@ -66,19 +72,22 @@ class Pool:
         if not usable(own):
             return
         block.stream = stream
-        with suppress(DeviceError), self._context:  # after a fault of a kernel the memory is lost
+        with suppress(DeviceError):  # after a fault of a kernel the memory is lost
             if stream or self._host:
-                if not block.event:
-                    block.event = self._context.event()
-                own.cuEventRecord(block.event, stream)
+                with self._context:
+                    if not block.event:
+                        block.event = self._context.event()
+                    own.cuEventRecord(block.event, stream)
             with self._lock:
                 self._free.append(block)
-                kept, most = sum(x.size for x in self._free), most_kept_bytes()
-                unwanted = []
-                while kept > most:
+                self._kept += block.size
+                most, unwanted = most_kept_bytes(), []
+                while self._kept > most:
                     unwanted.append(self._free.pop(0))
-                    kept -= unwanted[-1].size
-            self._release(unwanted)
+                    self._kept -= unwanted[-1].size
+            if unwanted:
+                with self._context:
+                    self._release(unwanted)
 
     def discard(self, block: Block) -> None:
         """Frees a block that work on streams we do not know may still use."""
@@ -89,7 +98,7 @@ class Pool:
     def trim(self) -> int:
         """Frees all that is kept; returns the bytes."""
         with self._lock:
-            unwanted, self._free[:] = list(self._free), []
+            unwanted, self._free[:], self._kept = list(self._free), [], 0
         if unwanted:
             with self._context:
                 self._release(unwanted)
@@ -97,8 +106,7 @@ class Pool:
 
     def kept_bytes(self) -> int:
         """Of blocks that nobody uses."""
-        with self._lock:
-            return sum(x.size for x in self._free)
+        return self._kept
 
     def _is_ready(self, block: Block, stream: int) -> bool:
         own = self._context.driver
@@ -148,8 +156,6 @@ class Pool:
 
     def _release(self, blocks: list[Block]) -> None:
         """The context is current."""
-        if not blocks:
-            return
         own: Any = self._context.driver
         own.cuCtxSynchronize()
         for block in blocks:

@@ -1,0 +1,185 @@
+"""The stand-in for NVIDIA's driver as a library, kernels for it, and stand-ins for frameworks whose arrays they take."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import subprocess
+import types
+from pathlib import Path
+
+import numpy as np
+
+from qddot.compiler.runtime.cuda import arrays
+from qddot.compiler.runtime.cuda.grid import Grid
+from qddot.compiler.runtime.cuda.kernel import kernel
+from qddot.compiler.runtime.cuda.modules import GridCode
+from qddot.compiler.runtime.kernel import Info
+from tests.support.c_code import COMPILERS
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+def built(folder):
+    """The path of the library."""
+    out = folder / "fake_cuda.so"
+    command = [COMPILERS[0], "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", str(SOURCE), "-o", str(out)]
+    done = subprocess.run([*command, "-lpthread"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:2000]
+    return out
+
+
+class Fake:
+    """What tests set and ask of the library."""
+
+    def __init__(self, path):
+        self.path, self._library = path, ctypes.CDLL(str(path))
+        self._library.fake_log.restype = ctypes.c_char_p
+        self._library.fake_get.restype = ctypes.c_long
+        self._library.fake_set.argtypes = [ctypes.c_char_p, ctypes.c_long]
+
+    def reset(self):
+        self._library.fake_reset()
+
+    def fail(self, name, code, skip=0):
+        """The next call of a function returns this code."""
+        self._library.fake_fail(name.encode(), code, skip)
+
+    def set(self, what, value):
+        self._library.fake_set(what.encode(), value)
+
+    def get(self, what):
+        return self._library.fake_get(what.encode())
+
+    def log(self):
+        """What was done since the last look."""
+        lines = self._library.fake_log().decode().splitlines()
+        self._library.fake_clear_log()
+        return lines
+
+    def launches(self):
+        return [line for line in self.log() if line.startswith("launch")]
+
+
+def ptx(shape=(3,), inputs=2, dtype="float64", scratch=0, note=""):
+    """What the stand-in takes for the text of a module: 2 * first input + the others."""
+    numbers = " ".join(map(str, (len(shape), *shape, inputs, scratch)))
+    return f"// fake {dtype[5:].replace('32', 'f').replace('64', 'd')} {numbers}\n{note}\n"
+
+
+def info(dtype="float64", function="twice_plus"):
+    return Info(function, "test", "unrolled", dtype, 1, {}, 1, 1, 0.0, False)
+
+
+def twice_plus(shape=(3,), dtype="float64", grid=None, note="", modules=1):
+    """A kernel of q, v; and its code."""
+    grid = grid or Grid(128, has_strided=True)
+    texts = [ptx(shape, 2, dtype, grid.scratch_numbers, f"{note} {k}") for k in range(modules)]
+    code = GridCode(texts, grid, "twice_plus")
+    return kernel(code, ("q", "v"), (shape, shape), shape, info(dtype), lambda: ""), code
+
+
+def numbers(*shape, seed=0, dtype="float64"):
+    """An array of this shape on the host."""
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def on_device(x, dtype="float64"):
+    return arrays.to_device(np.asarray(x, dtype))
+
+
+class Foreign:
+    """An array on the device that nobody knows, with `__cuda_array_interface__`."""
+
+    def __init__(self, array, **facts):
+        self.array, self.facts = array, facts
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.array.__cuda_array_interface__ | self.facts
+
+
+class Capsuled:
+    """An array on the device that has DLPack only."""
+
+    def __init__(self, array):
+        self.array, self.streams = array, []
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        self.streams.append(options.get("stream"))
+        return self.array.__dlpack__(**options)
+
+
+def torch(stream):
+    """A module with tensors, some of which lie on the device."""
+    module = types.ModuleType("torch")
+    module.float32, module.float64, module.float16 = "torch.float32", "torch.float64", "torch.float16"
+
+    class Tensor:
+        def __init__(self, array, dtype=None, is_cuda=True):
+            self.array, self.is_cuda, self.shape = array, is_cuda, array.shape
+            self.dtype = dtype or f"torch.{array.dtype}"
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(self.array, dtype)
+
+        def data_ptr(self):
+            return self.array.pointer
+
+        def stride(self):
+            return self.array.strides
+
+        def get_device(self):
+            return self.array.device
+
+        def is_neg(self):
+            return False
+
+    def empty(shape, dtype, device):
+        assert device == ("cuda", 0)
+        return Tensor(arrays.empty(shape, dtype.removeprefix("torch.")))
+
+    module.Tensor, module.empty, module.device = Tensor, empty, lambda kind, ordinal: (kind, ordinal)
+    module.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream))
+    return module
+
+
+def cupy(stream):
+    """A module with arrays on the device."""
+    module = types.ModuleType("cupy")
+
+    class ndarray:
+        def __init__(self, array):
+            self.array, self.shape, self.dtype = array, array.shape, array.dtype
+            self.strides = tuple(s * array.dtype.itemsize for s in array.strides)
+            self.data = types.SimpleNamespace(ptr=array.pointer, device_id=array.device)
+
+    module.ndarray, module.empty = ndarray, lambda shape, dtype: ndarray(arrays.empty(shape, dtype))
+    module.cuda = types.SimpleNamespace(
+        get_current_stream=lambda: types.SimpleNamespace(ptr=stream),
+        runtime=types.SimpleNamespace(getDevice=lambda: 0),
+        Device=lambda ordinal: contextlib.nullcontext(),
+    )
+    return module
+
+
+def jax():
+    """A module with constant arrays on the device, or tracers."""
+    module = types.ModuleType("jax")
+
+    class Array(Capsuled):
+        waited = 0
+
+        def block_until_ready(self):
+            self.waited += 1
+            return self
+
+    class Tracer(Array):
+        pass
+
+    module.Array, module.core = Array, types.SimpleNamespace(Tracer=Tracer)
+    module.dlpack = types.SimpleNamespace(from_dlpack=lambda x: Array(x))
+    return module
