@@ -30,12 +30,12 @@ from qddot.dynamics.exported_function import (
 )
 from qddot.errors import InputError
 from qddot.mechanism.model import Model
+from qddot.mechanism.parameters import kinds_that_set
 
 # a function, a function and its options, or the name of a function that combines others
 Wanted = str | tuple[str, Mapping[str, Any]] | tuple[str, "Sequence[Wanted]"]
 OF_FUNCTION = ("method", "frame", "prescribed", "by", "free", "name")  # options that a function of a file has
-_PLACES = {"placement", "position"}
-_BODIES = {"inertia", "mass", "com", "payload", "payload_mass", "payload_com", "payload_inertia"}
+_PLACES, _BODIES = kinds_that_set("rotation", "position"), kinds_that_set("mass", "com", "rotary")
 _KINEMATIC = (*OF_PATH_TO_BASE, "forward_kinematics", "constraint_residual", "constraint_jacobian", "constraint_bias")
 # kinds of free parameters that a function depends on; functions that are not here may depend on all
 DEPENDS_ON: dict[str, set[str]] = {

@@ -76,23 +76,6 @@ ABOUT: dict[str, About] = {
     "constrained_hybrid_dynamics": About("both", f"{_HYBRID}, {_MULTIPLIERS}", _CLOSED),
     "constrained_hybrid_dynamics_with_forces": About("both", f"{_HYBRID}, {_MULTIPLIERS}", _CLOSED),
 }
-PARAMETERS = {  # what a free parameter is, by its kind
-    "inertia": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link's origin",
-    "mass": "kg; the inertia about the centre of mass stays",
-    "com": "the centre of mass in the link's frame, m",
-    "placement": "where the joint sits in its parent, 4 x 4 row by row",
-    "position": "the position of the joint in its parent, m",
-    "armature": "rotor inertia, kg m^2 or kg",
-    "damping": "N m s/rad or N s/m",
-    "friction": "N m or N",
-    "stiffness": "N m/rad or N/m",
-    "spring_reference": "where the spring is at rest",
-    "gravity": "m/s^2, in the world",
-    "payload": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the frame's origin, of what it carries besides",
-    "payload_mass": "kg, of what the frame carries besides",
-    "payload_com": "the centre of mass of what the frame carries, in the frame, m",
-    "payload_inertia": "Ixx, Ixy, Ixz, Iyy, Iyz, Izz of what the frame carries, about its centre of mass",
-}
 
 
 @dataclass(frozen=True)
@@ -217,7 +200,7 @@ def argument_facts(model: Model, inputs: Sequence[Array], free: Sequence[str] = 
         }.get(name, "")
         yield f"{name}[{n}]", text
     for (name, n), parameter in zip(inputs[len(inputs) - len(free) :], parameters.parameters(model, free), strict=True):
-        yield f"{name}[{n}]", f"free parameter {parameter.name}: {PARAMETERS[parameter.kind]}"
+        yield f"{name}[{n}]", f"free parameter {parameter.name}: {parameters.DESCRIPTIONS[parameter.kind]}"
 
 
 def _units(model: Model, i: int) -> tuple[str, str]:

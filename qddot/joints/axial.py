@@ -155,6 +155,9 @@ class Helical(Joint):
     def canonical(self) -> tuple[Rotation, Joint]:
         return z_to(self.axis), replace(self, axis=Z)
 
+    def scaled(self, s: float) -> Joint:
+        return replace(self, pitch=s * self.pitch)
+
     def loop_rows(self, T: Transform) -> LoopRows:
         if self.pitch == 0.0:
             return Revolute(self.axis).loop_rows(T)

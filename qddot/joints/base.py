@@ -233,6 +233,10 @@ class Joint:
         """R and the joint with its axis along z that moves the frame turned by R as this joint moves its own."""
         return IDENTITY, self
 
+    def scaled(self, s: float) -> Joint | None:
+        """The joint of a robot whose lengths are s times as long; None where that is not known."""
+        return self
+
     def parameters(self) -> dict[str, Any]:
         """The values that tell two joints of this kind apart."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]

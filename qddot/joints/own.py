@@ -96,6 +96,9 @@ class Own(VaryingAxes):
 
         return LoopRows(Vector(off.components), Forces(Force(c.w, c.v) for c in columns), S, drift)
 
+    def scaled(self, s: float) -> None:
+        return None
+
     def defect(self) -> Defect | None:
         """A user's own joint is known by the operations of its function, so they must be found."""
         if isinstance(self.freedoms, bool) or self.freedoms not in range(1, 7):

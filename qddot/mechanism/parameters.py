@@ -61,6 +61,23 @@ _SETS = _LINK | _JOINT | _WORLD | _FRAME
 KINDS = tuple(_SETS)
 _LINK_SHAPES: dict[str, Shape] = {"inertia": (10,), "mass": (), "com": (3,), "placement": (4, 4), "position": (3,)}
 _FRAME_SHAPES: dict[str, Shape] = {"payload": (10,), "payload_mass": (), "payload_com": (3,), "payload_inertia": (6,)}
+DESCRIPTIONS = {  # for people who read exported code
+    "inertia": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link's origin",
+    "mass": "kg; the inertia about the centre of mass stays",
+    "com": "the centre of mass in the link's frame, m",
+    "placement": "where the joint sits in its parent, 4 x 4 row by row",
+    "position": "the position of the joint in its parent, m",
+    "armature": "rotor inertia, kg m^2 or kg",
+    "damping": "N m s/rad or N s/m",
+    "friction": "N m or N",
+    "stiffness": "N m/rad or N/m",
+    "spring_reference": "where the spring is at rest",
+    "gravity": "m/s^2, in the world",
+    "payload": "m, h_x, h_y, h_z, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the frame's origin, of what it carries besides",
+    "payload_mass": "kg, of what the frame carries besides",
+    "payload_com": "the centre of mass of what the frame carries, in the frame, m",
+    "payload_inertia": "Ixx, Ixy, Ixz, Iyy, Iyz, Izz of what the frame carries, about its centre of mass",
+}
 
 ROTATION_TOLERANCE = 2e-6  # as for quaternions: looser than rounding of float32, tighter than any real mistake
 
@@ -93,6 +110,11 @@ class Parameter(NamedTuple):
         """What it sets of each of its links."""
         of = f" of the payload at {self.owner!r}" if self.is_payload else ""
         return tuple(part + of for part in _SETS[self.kind])
+
+
+def kinds_that_set(*parts: str) -> set[str]:
+    """The kinds of parameters that set "mass", "com", "rotary", "rotation" or "position" of links."""
+    return {kind for kind, sets in _SETS.items() if set(sets) & set(parts)}
 
 
 # ---- names and shapes ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any
 
 from qddot.errors import Finding, InputError, ModelError, message, one_name, shown, unknown
-from qddot.joints import Fixed, Free, Helical, Joint, Own, Planar
+from qddot.joints import Fixed, Free, Joint, Planar
 from qddot.mechanism.builder import WORLD, Builder, check_name, free_name
 from qddot.mechanism.couplings import Coupling, Declared
 from qddot.mechanism.declared_joint import DeclaredJoint, ground
@@ -273,11 +273,12 @@ def _scaled_transform(T: Transform, s: float) -> Transform:
 
 
 def _scaled_joint(joint: Joint, element: str, s: float) -> Joint:
-    if isinstance(joint, Own):
+    scaled = joint.scaled(s)
+    if scaled is None:
         raise ModelError(
             message("", element, "its motion is a user's function", "scale the function, and build the robot anew")
         )
-    return replace(joint, pitch=s * joint.pitch) if isinstance(joint, Helical) else joint
+    return scaled
 
 
 def _scaled_mimic(mimic: tuple[str, float, float], unit: Mapping[str, float], own: float) -> tuple[str, float, float]:

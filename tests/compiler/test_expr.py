@@ -161,6 +161,38 @@ def test_signs_are_turned_where_the_number_is_computed():
     assert interpreter.run(turned, x) == pytest.approx(interpreter.run(program, x), rel=1e-15)
 
 
+def test_pivots_are_compared_beside_the_division():
+    """And what is lost is NaN as before; an output has zero added, by which a signalling NaN becomes a quiet one."""
+
+    def run(v):
+        pivot = scalars.pivot(v[0] - v[1], 1e-3)
+        return np.array([1.0 / pivot, v[2] * (1.0 / pivot)])
+
+    graph, outputs, _ = trace(run, [3])
+    program = straight_line(graph, outputs, 3)
+    assert [graph.ops[n] for n in program.body] == ["sub", "less", "select", "div", "mul"]
+    moved = fused(program)
+    assert [moved.graph.ops[n] for n in moved.body] == ["sub", "less", "div", "select", "mul", "add"]
+    for x in ([0.3, -1.7, 2.9], [0.3, 0.3, 2.9], [0.3, 0.2995, 2.9], [math.nan, 0.3, 2.9]):
+        assert interpreter.run(moved, x) == pytest.approx(interpreter.run(program, x), abs=0, rel=0, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        lambda pivot, y: [y / pivot, pivot],  # the pivot itself is needed
+        lambda pivot, y: [y / pivot, pivot * y],
+        lambda pivot, y: [-(y / pivot)],  # what is not arithmetic would hand a signalling NaN on
+        lambda pivot, y: [scalars.where(y < 0.0, y / pivot, 1.0)],
+    ],
+    ids=["output", "operand", "sign", "choice"],
+)
+def test_pivots_with_other_uses_stay_before_the_division(uses):
+    graph, outputs, _ = trace(lambda v: np.array(uses(scalars.pivot(v[0], 1e-3), v[1])), [2])
+    program = straight_line(graph, outputs, 2)
+    assert [fused(program).graph.ops[n] for n in fused(program).body] == [graph.ops[n] for n in program.body]
+
+
 def segment(function, sources, targets):
     graph, outputs, _ = trace(function, [len(sources)])
     return Segment(straight_line(graph, outputs, len(sources)), tuple(sources), tuple(targets))

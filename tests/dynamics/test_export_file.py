@@ -11,7 +11,7 @@ import qddot
 from qddot.cli.main import main
 from qddot.compiler.ir import interpreter
 from qddot.compiler.targets.host import host
-from qddot.dynamics import export, export_file, exported_function
+from qddot.dynamics import export, export_file
 from qddot.dynamics.catalogue import ALL, input_shapes
 from qddot.dynamics.trace import traced
 from qddot.errors import InputError, KernelTooLargeError, UnknownNameError
@@ -125,7 +125,7 @@ def test_every_kind_of_parameter_is_known():
     """A kind that stands in none of the sets would be taken away from functions that depend on it."""
     own = set().union(*export_file.DEPENDS_ON.values())
     assert own == set(parameters.KINDS)
-    assert exported_function.PARAMETERS.keys() == set(parameters.KINDS)
+    assert parameters.DESCRIPTIONS.keys() == set(parameters.KINDS)
 
 
 def test_a_payload_is_an_argument():

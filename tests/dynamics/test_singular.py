@@ -1,5 +1,6 @@
 """Configurations in which some motion moves no mass: an error for one state, NaN and a warning in a batch, by name."""
 
+import re
 import warnings
 
 import mpmath
@@ -153,6 +154,29 @@ def test_kernels_count_the_calls_that_lose_a_sample(function, method):
             count = invalid_calls().value
             assert np.isnan(kernel(*inputs)[sample]).any()
             assert invalid_calls().value == count + 1
+
+
+@pytest.mark.parametrize("lanes", [None, 1])
+def test_what_is_lost_is_quiet(lanes):
+    """Also where a reciprocal is a result itself: a signalling NaN would have the user's next operation warn."""
+    joint = SphericalEuler("xyz")
+    robot = arm(joint, links=1)
+    q = np.tile(at(robot, joint, 0.0), (9, 1))
+    for function in ("mass_matrix_inverse", "forward_dynamics"):
+        kernel = robot.kernel(function, **({} if lanes is None else {"lanes": lanes}))
+        count = invalid_calls().value
+        lost = kernel(*(q, 0.0 * q, 0.0 * q)[: len(kernel.inputs)]).ravel()
+        assert invalid_calls().value == count + 1
+        assert np.isnan(lost).any()
+        assert (lost[np.isnan(lost)].view(np.uint64) >> np.uint64(51) & np.uint64(1)).all()
+
+
+def test_no_division_waits_for_the_comparison_of_its_pivot():
+    """LLVM makes a division and a choice between its result and NaN one masked division, if it is let."""
+    text = arm(SphericalEuler("xyz"), links=1).kernel("forward_dynamics", target="cpu:x86-64-v4").assembly
+    divisions = re.findall(r"vdiv[sp]d.*", text)
+    assert divisions
+    assert not [x for x in divisions if "{%k" in x]
 
 
 @pytest.mark.parametrize("form", ["unrolled", "rolled"])

@@ -498,6 +498,18 @@ def test_euler_angles_are_singular_where_the_outer_axes_align(sequence):
         assert (abs(np.linalg.det(S)) > 0.3) == regular
 
 
+@over(JOINTS)
+def test_scaled_joints_go_as_far_as_a_scaled_robot_does(joint):
+    """By the same turn and three times the way, where coordinates in metres are three times as large."""
+    large = joint.scaled(3.0)
+    assert (large is None) == isinstance(joint, Own)
+    for q, _ in states(joint) if large is not None else ():
+        far = [3.0 * x if unit == "m" else x for x, unit in zip(q, joint.coordinate_units, strict=True)]
+        T, wanted = large.transform(far), joint.transform(q)
+        assert np.allclose(T.R.rows, wanted.R.rows, rtol=0.0, atol=ROUNDING)
+        assert np.allclose(T.p, np.multiply(3.0, wanted.p), rtol=0.0, atol=3.0 * ROUNDING)
+
+
 @pytest.mark.parametrize("angle", [math.pi - 1e-9, math.pi, math.pi + 1e-9, 3.5, 2 * math.pi, 7.0, -math.pi, -4.0, 40.0])
 @pytest.mark.parametrize("start", [0.0, 2.0, -11.0])
 def test_planar_differences_past_half_a_turn(angle, start):

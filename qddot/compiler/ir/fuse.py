@@ -2,10 +2,13 @@
 
 A product whose only uses are sums is fused into them. Signs go into the fused operation: -(a - b) becomes b - a where the
 difference is computed, which shortens the live range.
+
+Pivots that can vanish are compared with their floors beside the division by them, and not before it (`_guarded`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import chain
 
@@ -14,13 +17,15 @@ from qddot.compiler.ir.ops import LEAVES
 from qddot.compiler.ir.program import Program, straight_line
 
 _SUMS = frozenset({"add", "sub"})
+_SIGNALS = _SUMS | {"mul", "div"}  # these set the flag for invalid operations where an operand is a signalling NaN
 
 
 def fused(program: Program) -> Program:
     """The same straight-line program with products fused into sums."""
     old, ops, all_args = program.graph, program.graph.ops, program.graph.args
     chosen, turned = _choices(program), _turned(program)
-    inside = set(chosen.values())
+    guarded = _guarded(program)
+    inside = {*chosen.values(), *(all_args[node][1] for node in guarded)}
     new, place = Graph(), dict[int, int]()
 
     def moved(node: int) -> int:
@@ -45,12 +50,15 @@ def fused(program: Program) -> Program:
             here = new.leaf(kind, a, b, rest)
         elif op == "neg" and args[0] in turned:
             here = place[args[0]]
+        elif node in guarded:
+            condition, divisor, nan = map(moved, all_args[args[1]])
+            here = new.leaf("select", condition, new.leaf("div", moved(args[0]), divisor), nan)
         else:
             here = new.leaf(op, *map(moved, args))
         place[node] = _negated(new, here) if node in turned else here
     if mark is not None:
         new.marks.append((len(new), *mark[1:]))
-    outputs = [moved(x) for x in program.outputs]
+    outputs = [new.leaf("add", moved(x), new.const(0.0)) if x in guarded else moved(x) for x in program.outputs]
     return straight_line(new, outputs, program.n_inputs)
 
 
@@ -86,3 +94,33 @@ def _choices(program: Program) -> dict[int, int]:
         if all(ops[s] in _SUMS and s not in chosen for s in sums):
             chosen.update(dict.fromkeys(sums, product))
     return chosen
+
+
+def _guarded(program: Program) -> set[int]:
+    """Divisions by numbers that are NaN unless a condition holds: x / (c ? y : NaN) becomes c ? x / y : NaN, so that the
+    comparison is made beside the division and not before it.
+
+    That NaN is signalling (docs/decisions/0004). Its uses have to be arithmetic, which tells of it and makes it a quiet
+    one; as an output it has zero added.
+    """
+    ops, args = program.graph.ops, program.graph.args
+
+    def is_nan_otherwise(x: int) -> bool:
+        other = args[x][2] if ops[x] == "select" else x
+        return ops[other] == "const" and math.isnan(args[other][0])
+
+    found = {node for node in program.body if ops[node] == "div" and is_nan_otherwise(args[node][1])}
+    if not found:
+        return found
+    users: dict[int, list[int]] = {x: [] for node in found for x in (node, args[node][1])}
+    for node in program.body:
+        for x in args[node]:
+            if x in users:
+                users[x].append(node)
+
+    def may_change(node: int) -> bool:
+        divisor = args[node][1]
+        is_its_own = users[divisor] == [node] and divisor not in program.outputs
+        return is_its_own and all(ops[user] in _SIGNALS for user in users[node])
+
+    return set(filter(may_change, found))

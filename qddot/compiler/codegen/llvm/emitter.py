@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from struct import pack, unpack
@@ -87,7 +88,11 @@ class Emitter:
             return [f"  %v{n} = fcmp {_COMPARISONS[op]} {V} {args[0]}, {args[1]}"]
         if op == "select":
             mask = "i1" if self.lanes == 1 else f"<{self.lanes} x i1>"
-            return [f"  %v{n} = select {mask} {args[0]}, {V} {args[1]}, {V} {args[2]}"]
+            fence = []
+            if args[2] == self.const(math.nan):  # else LLVM masks the division of a guarded pivot, which then waits
+                fence = [f"  %v{n}.x = call {V} @llvm.arithmetic.fence.{self.suffix}({V} {args[1]})"]
+                args[1] = f"%v{n}.x"
+            return [*fence, f"  %v{n} = select {mask} {args[0]}, {V} {args[1]}, {V} {args[2]}"]
         if op == "arctan2":
             return [f"  %v{n} = call {V} @arctan2_{self.lanes}({V} {args[0]}, {V} {args[1]}, ptr %env)"]
         if op in elementary.NAMES:

@@ -66,6 +66,6 @@ def _declarations(widths: set[int], target: Target) -> list[str]:
         for T, short in (("double", "f64"), ("float", "f32")):
             V, suffix = (T, short) if width == 1 else (f"<{width} x {T}>", f"v{width}{short}")
             text.append(f"declare {V} @llvm.fma.{suffix}({V}, {V}, {V})")
-            text += [f"declare {V} @llvm.{name}.{suffix}({V})" for name in ("sqrt", "fabs")]
+            text += [f"declare {V} @llvm.{name}.{suffix}({V})" for name in ("sqrt", "fabs", "arithmetic.fence")]
     text += [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in sorted({8, *widths} - {1})]
     return text
