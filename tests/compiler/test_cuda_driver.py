@@ -103,7 +103,9 @@ def test_a_forked_child_is_told(fake):
     out = in_a_process(
         """
 import os, numpy as np
-from tests.support.fake_cuda import twice_plus, on_device
+from tests.support.fake_cuda import Fake, twice_plus, on_device
+fake = Fake(os.environ["QDDOT_CUDA_DRIVER"])
+os.environ["QDDOT_CUDA_POOL_MB"] = "0"
 k, _ = twice_plus()
 d = on_device(np.ones(3))
 r = k(d, d)
@@ -112,14 +114,16 @@ if os.fork() == 0:
         k(np.ones(3), np.ones(3))
     except ValueError as error:
         print(error, flush=True)
+    fake.log()
     del d, r, k  # nothing of the parent's is freed here
+    print(fake.log(), flush=True)
     os._exit(0)
 os.wait()
 print(k(np.ones(3), np.ones(3)))
 """
     )
     assert "twice_plus: CUDA was used before this process was forked" in out
-    assert out.endswith("[3. 3. 3.]\n")
+    assert out.endswith("\n[]\n[3. 3. 3.]\n")
 
 
 def test_an_interpreter_that_ends_frees_nothing(fake):
@@ -274,6 +278,8 @@ def test_memory_of_other_streams_is_waited_for(fake):
         assert other is not block
         fake.set("pending", 0)
         assert own.pool.take(1000, 8) is block  # its work is done
+        own.pool.give(other, 8)
+        assert own.pool.take(1000, 0) is other  # its event has happened
         own.pool.give(other, 0)
         assert own.pool.take(1000, 8) is not other  # no event tells when the default stream is through
         assert own.pool.take(1000, 0) is other

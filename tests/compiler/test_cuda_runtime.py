@@ -164,6 +164,14 @@ def test_columns_are_taken_as_they_are(fake):
     assert fake.launches() == ["launch strided grid 1 1 block 128 shared 0 stream 0 count 50"]
 
 
+def test_shapes_that_are_equal_may_have_other_strides(fake):
+    k, _ = twice_plus()
+    wide = numbers(10, 6)
+    d = on_device(wide)
+    for cut in (np.s_[:, :3], np.s_[:, ::2], np.s_[::-1, 3:]):
+        np.testing.assert_array_equal(k(d[cut], d[cut]), 3 * wide[cut])
+
+
 def test_kernels_without_strides_say_so(fake):
     k, _ = twice_plus(grid=Grid(128))
     q = on_device(numbers(10, 6))

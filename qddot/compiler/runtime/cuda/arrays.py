@@ -191,6 +191,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        self._lease.exported = True
         size = self.dtype.itemsize
         steps = None if is_contiguous(self.shape, self.strides) else tuple(s * size for s in self.strides)
         return {
@@ -220,9 +221,7 @@ class DeviceArray:
             raise BufferError(f"an array on device {self.device} cannot be exported to {dl_device}")
         if copy:
             return self.copy().__dlpack__(stream=stream, max_version=max_version)
-        if stream == 0:
-            raise ValueError("stream 0 is ambiguous in DLPack: give 1 for the default stream")
-        if stream is not None and stream not in (-1, _LEGACY):
+        if stream is not None and stream not in (-1, DEFAULT_STREAM, _LEGACY):
             with self.context as context:
                 context.order(DEFAULT_STREAM, int(stream))
         self._lease.exported = True
