@@ -50,6 +50,8 @@ CASES = [
     ("puma560", "mass_matrix", "float32", {}, {"threads": 64}),
     ("puma560", "forward_kinematics", "float64", {}, {}),  # two axes a link
     ("stanford", "inverse_dynamics_derivatives", "float32", {"packed": True}, {"groups": 3}),
+    ("pendulum", "mass_matrix", "float64", {}, {}),  # constant
+    ("fourbar", "inverse_dynamics_second_derivatives", "float64", {}, {}),  # numbers that two tiles have
     ("quadruped", "inverse_dynamics", "float64", {}, {"function_max_ops": 200}),
     ("quadruped", "mass_matrix", "float64", {}, {"groups": 2, "tile_buffers": 1, "function_max_ops": 300}),
     ("quadruped", "forward_dynamics_derivatives", "float32", {"packed": True}, {"groups": 4}),
@@ -61,6 +63,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "function", "dtype", "chosen", "options"), CASES)
 def test_a_grid_gives_the_bits_of_this_processor(name, function, dtype, chosen, options):
     robot = qddot.load(name)
+    robot = robot.spanning_tree() if robot.model.is_constrained else robot
     program, inputs, output = program_of(robot, function, dtype, **chosen)
     emulated = Emulated(program, inputs, output, dtype, TARGET, grid.GridOptions(**options))
     arrays = arrays_of(robot, inputs, dtype)

@@ -46,6 +46,7 @@ class Entry(NamedTuple):
     batches: Callable[..., Any]  # the same, without the fast path for one state
     one_state: Callable[..., Any] | None = None  # returns None for anything but one state in the kernel's own type
     ufunc: Any = None
+    code: Any = None  # of a card
 
 
 class Source(NamedTuple):
@@ -79,9 +80,19 @@ class Kernel:
     ) -> None:
         self.info, self.explain, self.layout = info, explain, layout
         self.names, self.inputs, self.output = tuple(names), tuple(inputs), output
-        self.ufunc, self.one_state = entry.ufunc, entry.one_state
+        self.ufunc, self.one_state, self.code = entry.ufunc, entry.one_state, entry.code
         self._batches, self._source = entry.batches, source
         object.__setattr__(self, "__call__", entry.call)
+
+    @property
+    def on_device(self) -> dict[str, Any]:
+        """What the driver says of a kernel on a card: registers and local memory of a thread, occupancy, and the like."""
+        if self.code is None:
+            raise InputError(
+                f"{self.info.function}: this kernel is for a processor; kernel(..., target='cuda') is for a card"
+            )
+        facts: dict[str, Any] = self.code.facts()
+        return facts
 
     @property
     def llvm_ir(self) -> str:

@@ -204,7 +204,8 @@ class ThreadProgram:
         A tile that has found no place takes the last buffer, which is for no other.
         """
         assert self.tiles is not None
-        return self.tiles.buffer.get(t, self.buffers) * WARP * self.tile_pitch
+        spare = 0 if self.is_one_row else self.buffers
+        return self.tiles.buffer.get(t, spare) * WARP * self.tile_pitch
 
     @property
     def scratch(self) -> int:

@@ -45,6 +45,7 @@ def tile_plan(outputs: list[int], body: list[int], width: int, buffers: int) -> 
             made.late.setdefault(t, []).append((n, k - made.starts[t]))
     free = list(range(buffers))
     for n in body:
+        done: list[int] = []  # buffers of tiles that end here: free only when all places of this number are stored
         for t, place in places.get(n, ()):
             if t not in made.buffer and free:
                 made.buffer[t] = free.pop()
@@ -56,6 +57,7 @@ def tile_plan(outputs: list[int], body: list[int], width: int, buffers: int) -> 
             if missing[t] == 0:
                 made.written.setdefault(n, []).append(t)
                 if t in made.buffer:
-                    free.append(made.buffer[t])
+                    done.append(made.buffer[t])
+        free += done
     made.written[-1] = [t for t in range(len(made.starts)) if all(m not in when for m in outputs[made.starts[t] :][:width])]
     return made

@@ -43,7 +43,7 @@ def kernel(
 ) -> Kernel:
     """The kernel of code for a grid. No card is needed before the first call."""
     calls = Calls(code, Signature(info.function, tuple(names), tuple(inputs), output), info.dtype)
-    return Kernel(Entry(calls, calls), names, inputs, output, info, explain, layout, source)
+    return Kernel(Entry(calls, calls, code=code), names, inputs, output, info, explain, layout, source)
 
 
 class Calls:
