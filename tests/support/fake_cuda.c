@@ -53,6 +53,7 @@ static size_t log_size, log_used;
 static char fail_name[64];
 static int fail_code, fail_skip, capability = 90, devices = 2, pending, live_events, live_modules, live_bytes, capturing;
 static long limit;
+static int (*launcher)(const char *, unsigned, unsigned, unsigned, unsigned, void **); /* takes all modules and launches */
 static __thread void *stack[64];
 static __thread int depth;
 
@@ -146,6 +147,7 @@ EXPORT void fake_set(const char *what, long value) {
     if (!strcmp(what, "devices")) devices = (int)value;
     if (!strcmp(what, "pending")) pending = (int)value;
     if (!strcmp(what, "limit")) limit = value;
+    if (!strcmp(what, "launcher")) *(void **)&launcher = (void *)value;
     if (!strcmp(what, "capturing")) capturing = (int)value;
 }
 EXPORT long fake_get(const char *what) {
@@ -366,6 +368,7 @@ EXPORT int cuLinkAddData_v2(void *link, int type, const void *data, size_t size,
     const char *text = data;
     IN_CONTEXT(void) options;
     (void)values;
+    if (launcher) text = "// fake d 0 0 0\n", size = strlen(text) + 1;
     if (type != 1 || count || !size || text[size - 1] || size > sizeof own->text) return INVALID;
     note("assemble %s\n", name);
     if (strstr(text, "error")) {
@@ -484,5 +487,6 @@ EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     if (shared > (unsigned)f->shared_limit) return INVALID;
     note("launch %s grid %u %u block %u shared %u stream %zu count %lld\n", f->strided ? "strided" : "rows", gx, gy, bx, shared,
          (size_t)stream, (long long)*(int64_t *)parameters[0]);
+    if (launcher) return launcher(f->strided ? "strided" : "rows", gx, gy, bx, shared, parameters);
     return computed(f, parameters, (size_t)gx * gy * bx);
 }

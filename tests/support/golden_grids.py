@@ -57,6 +57,9 @@ def emulated(kernel):
     function = lookup(request.function, request.method)[0]
     inputs, output = input_shapes(model, function, request.free), function.output(model)
     _, program = pipeline.program_for(model, request, output)
+    if request.packed:
+        program, layout = pipeline.packed(program, output)
+        output = (layout.size,)
     return Emulated(program, inputs, output, request.dtype, nvptx.named(""))
 
 

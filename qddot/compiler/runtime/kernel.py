@@ -88,9 +88,7 @@ class Kernel:
     def on_device(self) -> dict[str, Any]:
         """What the driver says of a kernel on a card: registers and local memory of a thread, occupancy, and the like."""
         if self.code is None:
-            raise InputError(
-                f"{self.info.function}: this kernel is for a processor; kernel(..., target='cuda') is for a card"
-            )
+            raise InputError(f"{self.info.function}: this kernel runs on the processor; target='cuda' is for a card")
         facts: dict[str, Any] = self.code.facts()
         return facts
 

@@ -181,9 +181,12 @@ def driver() -> Driver:
     return found
 
 
-def usable(own: Driver) -> bool:
-    """Whether memory and modules may still be freed: not in a forked child, nor when the interpreter ends."""
-    return own.pid == os.getpid() and not sys.is_finalizing()
+def usable(own: Driver, pid: Any = os.getpid, is_finalizing: Any = sys.is_finalizing) -> bool:
+    """Whether memory and modules may still be freed: not in a forked child, nor when the interpreter ends.
+
+    The functions are its own, because modules are empty when the last objects go.
+    """
+    return not is_finalizing() and bool(own.pid == pid())
 
 
 def _library() -> str:

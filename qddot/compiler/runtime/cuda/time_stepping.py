@@ -82,12 +82,14 @@ class GridTimeLoop:
                 row = self.layout.n_recorded
                 given = [len(state), *states[0], *u, *own, room.address, made * row, row, *states[1]]
                 self._launch(context, stream, [*given, *_as_words(times[1], times[0]), count, first + done, every])
-                self._collect(context, stream, room, records[:, rows : rows + made])
+                if made:
+                    found = np.empty((len(state), made, row), records.dtype)
+                    records[:, rows : rows + made] = _downloaded(context, room.address, found)
                 for block in window:
                     context.pool.give(block, stream)
                 states.reverse()
                 done, rows = done + count, rows + made
-            return self._downloaded(context, stream, states[0][0], np.empty_like(state, order="C"))
+            return _downloaded(context, states[0][0], np.empty_like(state, order="C"))
         finally:
             for block in blocks:
                 context.pool.give(block, stream)
@@ -129,16 +131,12 @@ class GridTimeLoop:
         )
         context.driver.cuStreamSynchronize(stream)
 
-    def _collect(self, context: Context, stream: int, room: Block, records: Array) -> None:
-        """The records of a launch."""
-        if records.size:
-            records[...] = self._downloaded(context, stream, room.address, np.empty(records.shape, records.dtype))
 
-    def _downloaded(self, context: Context, stream: int, address: int, host: Array) -> Array:
-        if host.nbytes:
-            context.driver.cuMemcpyDtoHAsync_v2(host.ctypes.data, address, host.nbytes, stream)
-            context.driver.cuStreamSynchronize(stream)
-        return host
+def _downloaded(context: Context, address: int, host: Array) -> Array:
+    """An array filled from the device, where all work on it is done."""
+    if host.nbytes:
+        context.driver.cuMemcpyDtoH_v2(host.ctypes.data, address, host.nbytes)
+    return host
 
 
 def _as_words(*numbers: float) -> list[int]:
