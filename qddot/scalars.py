@@ -315,6 +315,13 @@ def pivot(x: Scalar, floor: Scalar) -> Scalar:
     return x if isinstance(floor, float) and floor == 0.0 else where(less(floor, x), x, _NAN)
 
 
+def has_digits(x: Scalar) -> Scalar:
+    """Whether 1/x is more than some hundred roundings of one, in the type that is computed with: if a sum with 1/256 is
+    not rounded to x again. False of infinity and NaN.
+    """
+    return less(x, x + 2.0**-8)
+
+
 def known(x: Scalar) -> float | None:
     """The value of a number that is the same for all states; None of what is traced and not known yet."""
     value = x if isinstance(x, float | int) else getattr(x, "known", None)

@@ -75,15 +75,26 @@ def solve(model: Model, M: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """M⁻¹ b by the factors of M."""
     above = dof_above(model)
     L, reciprocal = factors(rows_of(M), above, model.floors)
-    x = split(b)
-    for k in reversed(range(model.nv)):
+    return stack(solve_outward(L, reciprocal, above, solve_inward(L, above, split(b))))
+
+
+def solve_inward(L: Sparse, above: list[list[int]], b: Sequence[Scalar]) -> list[Scalar]:
+    """L⁻ᵀ b."""
+    x = list(b)
+    for k in reversed(range(len(x))):
         for i in above[k]:
             x[i] = x[i] - L[k][i] * x[k]
-    for k in range(model.nv):
+    return x
+
+
+def solve_outward(L: Sparse, reciprocal: Sequence[Scalar], above: list[list[int]], b: Sequence[Scalar]) -> list[Scalar]:
+    """L⁻¹ D⁻¹ b."""
+    x = list(b)
+    for k in range(len(x)):
         x[k] = x[k] * reciprocal[k]
         for i in above[k]:
             x[k] = x[k] - L[k][i] * x[i]
-    return stack(x)
+    return x
 
 
 def where_regular(model: Model, q: Any, a: NDArray[Any]) -> NDArray[Any]:
@@ -100,10 +111,10 @@ def _is_zero(x: Scalar) -> bool:
 
 
 def rows_of(M: NDArray[Any]) -> Matrix:
-    """A square array by rows of scalars."""
-    n = M.shape[-1]
-    flat = split(M.reshape(*M.shape[:-2], n * n))
-    return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(n))
+    """A matrix by rows of scalars."""
+    m, n = M.shape[-2:]
+    flat = split(M.reshape(*M.shape[:-2], m * n))
+    return Matrix(Vector(flat[r * n : (r + 1) * n]) for r in range(m))
 
 
 def mass_matrix_inverse(model: Model, q: Any) -> NDArray[Any]:

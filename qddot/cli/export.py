@@ -13,6 +13,7 @@ from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.compiler.codegen.languages import LANGUAGES
 from qddot.dynamics.catalogue import ALL, FUNCTIONS, LOOP_FUNCTIONS
 from qddot.dynamics.export import Source, write
+from qddot.dynamics.task_functions import TASK_FUNCTIONS
 from qddot.errors import InputError
 from qddot.robot import Robot
 
@@ -44,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     robot_arguments(parser)
     add = parser.add_argument
-    names = ", ".join(FUNCTIONS | LOOP_FUNCTIONS)
+    names = ", ".join(FUNCTIONS | TASK_FUNCTIONS | LOOP_FUNCTIONS)
     add(
         "--function",
         action="append",
@@ -66,6 +67,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--language", help=f"one of: {', '.join(LANGUAGES)} (default: c99)")
     add("--method", default="auto", help="a formulation (default: that with fewest operations)")
     add("--frame", action="append", help="the link or frame, for functions of one; repeat it for several")
+    add(
+        "--rows",
+        type=int,
+        nargs="+",
+        metavar="ROW",
+        help="rows of the frame's twist: 0 1 2 angular, 3 4 5 linear (all)",
+    )
     add(
         "--prescribed",
         action="append",
@@ -114,6 +122,7 @@ def _source(options: argparse.Namespace) -> int:
         dtype=options.dtype,
         frame=options.frame[0] if options.frame else None,
         prescribed=options.prescribed,
+        rows=options.rows,
         free=options.free,
         sincos=options.sincos,
         fma=options.fma,
@@ -156,7 +165,7 @@ def _several(options: argparse.Namespace) -> int:
             raise InputError(f"--{name} is for one function; a file of several has no such choice")
     robot = load_robot(options)
     functions = _wanted(robot, options)
-    shared = ("dtype", "sincos", "fma", "name", "frame", "prescribed", "free", "cc", "cflags")
+    shared = ("dtype", "sincos", "fma", "name", "frame", "rows", "prescribed", "free", "cc", "cflags")
     others = {x: getattr(options, x) for x in shared}
     if options.layout is not None:
         project = robot.export_project(options.output, functions, layout=options.layout, **others)
@@ -232,6 +241,8 @@ def _library_functions(name: str, options: argparse.Namespace) -> list[tuple[str
     own = {"method": options.method, "name": options.name, "free": options.free}
     if options.prescribed and ("prescribed" in needs or is_only):
         own["prescribed"] = options.prescribed
+    if options.rows and (name in TASK_FUNCTIONS or is_only):
+        own["rows"] = options.rows
     frames = options.frame or [None]
     return [(name, {**own, "frame": x}) for x in frames] if "frame" in needs or is_only else [(name, own)]
 

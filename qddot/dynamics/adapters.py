@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from qddot.algorithms import energy, kinematics, operational_space, perturbation, regressor
+from qddot.dynamics.function import Algorithm
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
 from qddot.scalars import stack
 from qddot.spatial import Inertia, Transform
-
-Algorithm = Callable[..., Any]
 
 
 def homogeneous(T: Transform) -> list[Any]:
@@ -54,6 +53,15 @@ def inverse_inertia_by_jacobian(model: Model, q: Any, frame: str) -> Any:
 
 def acceleration_by_force(model: Model, q: Any, frame: str) -> Any:
     return operational_space.acceleration_by_force(model, q, model.frame(frame))
+
+
+def of_task(algorithm: Algorithm, *more: Algorithm) -> Algorithm:
+    """A function of the chosen rows of a frame's twist, all six if nothing is said."""
+
+    def run(model: Model, *arrays: Any, frame: str, rows: Sequence[int] = range(6)) -> Any:
+        return algorithm(*more, model, *arrays, model.frame(frame), rows)
+
+    return run
 
 
 def center_of_mass(model: Model, q: Any) -> Any:

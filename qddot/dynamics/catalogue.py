@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from qddot.algorithms import (
     articulated_body,
@@ -38,29 +37,13 @@ from qddot.algorithms.papers import (
 from qddot.algorithms.passive_forces import passive_forces
 from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import adapters
+from qddot.dynamics.function import Algorithm, Function
+from qddot.dynamics.task_functions import TASK_FUNCTIONS
 from qddot.errors import one_name, unknown
 from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import Axes
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import regrouped, simplified
-
-Algorithm = Callable[..., Any]
-
-
-class Function(NamedTuple):
-    """Inputs by name, the shape of the result, and the formulations that compute it, the paper's own first.
-
-    `needs` names what else its kernel is made for ("frame", "prescribed", "by"); `auto` lists the formulations of which
-    the cheapest is compiled. `simplify` is the rewriting of the model that its result does not notice.
-    """
-
-    inputs: tuple[str, ...]
-    output: Callable[[Model], Shape]
-    methods: Mapping[str, Algorithm]
-    needs: tuple[str, ...] = ()
-    auto: tuple[str, ...] = ()
-    simplify: Callable[[Model], Model] = lambda model: model
-
 
 _nv = Axes("v")
 _square = Axes("v", "v")
@@ -371,7 +354,7 @@ INPUT_AXES: dict[str, Callable[[Model], Shape]] = {
 }
 
 
-ALL = FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
+ALL = FUNCTIONS | TASK_FUNCTIONS | DERIVATIVES_WITH_FORCES | LOOP_FUNCTIONS | CUBIC | BY_SCALAR
 
 
 def lookup(name: str, method: str) -> tuple[Function, str, Algorithm]:

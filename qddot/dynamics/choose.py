@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qddot.algorithms.sparse_factors import dof_above
-from qddot.dynamics.catalogue import OF_WHOLE_LINKS, Function, lookup
+from qddot.dynamics.catalogue import OF_WHOLE_LINKS, lookup
 from qddot.dynamics.conditioning import is_ill_conditioned
+from qddot.dynamics.function import Function
 from qddot.dynamics.trace import rewriting, rolled, traced
 from qddot.errors import KernelTooLargeError, NotRollableError
 from qddot.mechanism.model import Model

@@ -120,7 +120,7 @@ class Engine:
             with np.errstate(all="ignore"):
                 result = algorithm(self.solvability.guarded, *arrays, **static)
         except ZeroDivisionError:
-            result = np.full(found.output(self.model), np.nan)
+            result = np.full(found.shape(self.model, static), np.nan)
         return batched(len(found.output(self.model)), result, *arrays, axes=[AXES.get(x, 1) for x in found.inputs])
 
 

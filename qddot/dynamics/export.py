@@ -51,10 +51,10 @@ class SourceOptions(TypedDict, total=False):
     """The options of `source_of`.
 
     `method` and `dtype` as for kernels, and so are `frame`, `prescribed`, `rows` and `by`, resolved. `free` names
-    parameters that are arguments, after the others. `dependence_limit` is what the head says about `rows`. `sincos` is
-    "own", for the bits of the kernel, or "libm". Without `fma` products and sums are rounded apart. `inline` gives a header
-    with a `static inline` function. `name` is the function's. `cc` and `cflags` name the C compiler that measures stack and
-    code size; None takes the one of the machine, an empty string none.
+    parameters that are arguments, after the others. `dependence_limit` is what the head says about `rows` of constraints.
+    `sincos` is "own", for the bits of the kernel, or "libm". Without `fma` products and sums are rounded apart. `inline`
+    gives a header with a `static inline` function. `name` is the function's. `cc` and `cflags` name the C compiler that
+    measures stack and code size; None takes the one of the machine, an empty string none.
     """
 
     method: str

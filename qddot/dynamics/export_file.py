@@ -34,7 +34,7 @@ from qddot.mechanism.parameters import kinds_that_set
 
 # a function, a function and its options, or the name of a function that combines others
 Wanted = str | tuple[str, Mapping[str, Any]] | tuple[str, "Sequence[Wanted]"]
-OF_FUNCTION = ("method", "frame", "prescribed", "by", "free", "name")  # options that a function of a file has
+OF_FUNCTION = ("method", "frame", "prescribed", "by", "rows", "free", "name")  # options that a function of a file has
 _PLACES, _BODIES = kinds_that_set("rotation", "position"), kinds_that_set("mass", "com", "rotary")
 _KINEMATIC = (*OF_PATH_TO_BASE, "forward_kinematics", "constraint_residual", "constraint_jacobian", "constraint_bias")
 # kinds of free parameters that a function depends on; functions that are not here may depend on all
@@ -191,7 +191,10 @@ def _with_common(name: str, options: Mapping[str, Any], common: Mapping[str, Any
     for option in options:
         if option not in OF_FUNCTION:
             raise InputError(f"{name!r} takes no option {option!r} in a file of several; it takes {', '.join(OF_FUNCTION)}")
-    needs, own = lookup(name, "auto")[0].needs, dict(options)
+    function, own = lookup(name, "auto")[0], dict(options)
+    needs = function.needs
+    if common.get("rows") is not None and function.is_task:
+        own.setdefault("rows", common["rows"])
     if common.get("prescribed") is not None and "prescribed" in needs:
         own.setdefault("prescribed", common["prescribed"])
     kinds = DEPENDS_ON.get(name)

@@ -27,7 +27,7 @@ from qddot.mechanism.model import Model
 
 SCRATCH_MAX_BYTES = 1 << 20  # of a function, on the stack of whoever calls it
 OBJECTS, SHARED, LINKED = (".o", ".obj"), (".so",), (".dylib", ".dll")
-OPTIONS = ("method", "dtype", "form", "frame", "prescribed", "by", "free", "name")
+OPTIONS = ("method", "dtype", "form", "frame", "prescribed", "by", "rows", "free", "name")
 
 Wanted = str | tuple[str, Mapping[str, Any]]  # a function, or a function and its options
 

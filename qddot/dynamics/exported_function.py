@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from qddot.compiler.codegen.printer import WIDTH, Array, Language
 from qddot.dynamics import catalogue
+from qddot.dynamics.function import Function as FunctionRow
 from qddot.errors import InputError
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
@@ -30,6 +31,8 @@ class About(NamedTuple):
 
 _MOTION = "M(q) a + bias(q, v) = tau + passive(q, v)"
 _TWIST = "angular then linear, in the frame's own coordinates"
+_TASK = "Lambda Vdot + mu = F, Lambda = (J M(q)^-1 J^T)^-1"
+_OF_TASK = f"the chosen rows {_TWIST}; NaN where these depend on each other"
 _HYBRID = "accelerations, then joint forces, both complete"
 _CLOSED = "M(q) a + bias(q, v) = tau + passive(q, v) + A^T lambda, A(q) a + dA/dt v = 0"
 _MULTIPLIERS = (
@@ -62,6 +65,14 @@ ABOUT: dict[str, About] = {
     "centroidal_momentum_matrix": About("A", "the centroidal momentum matrix", "momentum = A v"),
     "hybrid_dynamics": About("both", _HYBRID, _MOTION),
     "hybrid_dynamics_with_forces": About("both", _HYBRID, f"{_MOTION} + J^T f_ext"),
+    "operational_space_inertia": About("Lambda", f"the inertia that a force on the frame feels, {_OF_TASK}", _TASK),
+    "operational_space_bias_force": About("mu", f"the force that holds the frame's Vdot at 0, {_OF_TASK}", _TASK),
+    "dynamically_consistent_inverse": About(
+        "J_bar", f"the dynamically consistent inverse of J, {_OF_TASK}", "J_bar = M(q)^-1 J^T Lambda"
+    ),
+    "null_space_projector": About(
+        "N", f"the projector on what does not move the frame, {_OF_TASK}", "N = 1 - J_bar J, J N = 0"
+    ),
     "external_force_jacobian": About("J_T", "the joint forces of a unit force on each link", "tau = J^T f_ext"),
     "constraint_residual": About(
         "phi", "what each row of the constraints is off by, m or rad", "phi(q) = 0 on closed loops"
@@ -99,7 +110,7 @@ class ExportedFunction:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of its result."""
-        return self._known.output(self.model)
+        return self._known.shape(self.model, self.static)
 
     @property
     def outputs(self) -> list[Array]:
@@ -123,13 +134,14 @@ class ExportedFunction:
         return catalogue.input_shapes(self.model, self._known, self.free)
 
     @property
-    def _known(self) -> catalogue.Function:
+    def _known(self) -> FunctionRow:
         return catalogue.lookup(self.function, self.method)[0]
 
     @property
     def title(self) -> str:
         """The function, what it is for, and how it is computed."""
-        return " ".join([self.function, *(_chosen(self.model, x, y) for x, y in self.static.items()), f"by {self.method}"])
+        chosen = [_chosen(self.model, option, self.static) for option in self.static]
+        return " ".join([self.function, *filter(None, chosen), f"by {self.method}"])
 
     @property
     def result(self) -> str:
@@ -158,12 +170,15 @@ def precision(dtype: str) -> str:
     return "double precision" if dtype == "float64" else "single precision"
 
 
-def _chosen(model: Model, option: str, value: Any) -> str:
+def _chosen(model: Model, option: str, static: Mapping[str, Any]) -> str:
     """What a function was exported for."""
+    value = static[option]
     if option == "prescribed":
         own = [i for i, _ in model.outward() if model.mimic[i] is None]
         names = {k: model.joint_names[i] for i in own for k in range(model.nv)[model.slots[i].v]}
         return f"with prescribed accelerations of {', '.join(dict.fromkeys(names[k] for k in value))}"
+    if option == "rows" and "frame" in static:
+        return "" if [*value] == [*range(6)] else f"rows {', '.join(map(str, value))}"
     if option == "rows":
         return f"that keeps the rows {', '.join(map(str, value))} of the constraints"
     return f"of {value!r}"

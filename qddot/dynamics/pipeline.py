@@ -70,7 +70,7 @@ def build(model: Model, request: Request) -> Kernel:
         lookup(request.function, request.method)[0],
         targets.named(request.target),
     )
-    inputs, output = input_shapes(model, function, request.free), function.output(model)
+    inputs, output = input_shapes(model, function, request.free), function.shape(model, dict(request.static))
     kind = targets.KINDS[target.kind]
     fields = {**_FACTS, **kind.facts, **({"layout": Layout.from_json} if request.packed else {})}
     key = _digest(model.digest, request, target.identity)

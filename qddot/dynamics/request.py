@@ -17,6 +17,7 @@ from qddot.mechanism.model import Model
 MOTION = ("inverse_dynamics", "forward_dynamics", "hybrid_dynamics")  # functions that loops change
 OF_CONSTRAINTS = ("constraint_", "constrained_", "loop_joint_forces")
 _PLAIN = ("method", "dtype", "lanes", "form", "regroup", "packed", "target")
+OPTIONS = ("frame", "prescribed", "by", "rows")  # arguments of functions that are no arrays
 _DTYPES, _FORMS, _LANES = ("float64", "float32"), ("auto", "unrolled", "rolled"), (1, 2, 4, 8, 16)
 
 
@@ -30,6 +31,7 @@ class KernelOptions(TypedDict, total=False):
     frame: str | None
     prescribed: Iterable[str | int | tuple[str, int]] | None
     by: Any
+    rows: Iterable[int] | None
     free: Sequence[str]
     regroup: bool
     packed: bool
@@ -72,7 +74,7 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     if request.form not in _FORMS:
         raise InputError(f"form={request.form!r} is not known; take 'auto', 'unrolled' or 'rolled'")
     free = given.get("free", ())
-    chosen = {name: given.get(name) for name in ("frame", "prescribed", "by")}
+    chosen = {name: given.get(name) for name in OPTIONS}
     static = static_arguments(model, request, chosen, rows)
     if request.lanes is not None and request.lanes not in _LANES:
         raise InputError(f"lanes={request.lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
@@ -94,10 +96,13 @@ def static_arguments(
 ) -> dict[str, Any]:
     """The arguments of a function that are no arrays, resolved; an error if one is missing or not taken."""
     function = request.function
-    needs = lookup(function, request.method)[0].needs
-    for name, value in given.items():
-        if (name in needs) != (value is not None):
+    found = lookup(function, request.method)[0]
+    needs, chosen = found.needs, given.get("rows")
+    for name in (name for name in given if name != "rows"):
+        if (name in needs) != (given[name] is not None):
             raise InputError(f"function {function!r} {'needs' if name in needs else 'takes no'} {name}=")
+    if chosen is not None and not found.is_task:
+        raise InputError(f"function {function!r} takes no rows=")
     if model.is_constrained and function.startswith(MOTION):
         raise ignores_loops(model, function)
     if model.nv == 0:
@@ -108,9 +113,26 @@ def static_arguments(
         "frame": lambda: model.frame(given["frame"]).name,
         "prescribed": lambda: model.dof_indices(given["prescribed"]),
         "by": lambda: derivative_variable.resolve(model, given["by"]),
-        "rows": lambda: rows,
+        "rows": lambda: twist_rows(chosen) if found.is_task else rows,
     }
     return {name: resolved[name]() for name in needs}
+
+
+def twist_rows(rows: Any) -> tuple[int, ...]:
+    """The chosen rows of a frame's twist, angular first; all six if none are named."""
+    if rows is None:
+        return tuple(range(6))
+    found: list[Any] = [*rows] if isinstance(rows, Iterable) and not isinstance(rows, str) else [None]
+    is_row = [isinstance(x, int | np.integer) and not isinstance(x, bool) and -6 <= x < 6 for x in found]
+    if not found or not all(is_row):
+        raise InputError(
+            f"rows={shown(rows)} are no rows of a twist; take some of 0, 1, 2 (angular) and 3, 4, 5 (linear), such as "
+            f"[3, 4, 5]"
+        )
+    chosen = tuple(range(6)[x] for x in found)
+    if len({*chosen}) < len(chosen):
+        raise InputError(f"rows={shown(rows)} names a row twice")
+    return chosen
 
 
 def ignores_loops(model: Model, function: str) -> InputError:

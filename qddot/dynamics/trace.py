@@ -15,10 +15,10 @@ from qddot.dynamics.catalogue import (
     INPUT_AXES,
     OF_PATH_TO_BASE,
     OF_WHOLE_LINKS,
-    Function,
     input_shapes,
     lookup,
 )
+from qddot.dynamics.function import Function
 from qddot.dynamics.input_checks import UNIT_QUATERNION_TOLERANCE
 from qddot.errors import NotRollableError
 from qddot.mechanism import parameters
@@ -145,6 +145,8 @@ def _arrays_of_links(function: Function, needs: Mapping[str, Any]) -> tuple[list
     inputs, output = [INPUT_AXES[x] for x in function.inputs], function.output
     if needs.get("free"):
         raise NotRollableError("parameters are free")
+    if function.is_task:
+        raise NotRollableError("it inverts a matrix of the rows of a twist, which is not done link by link")
     if "rows" in function.needs:
         raise NotRollableError("it has constraints")
     if not (isinstance(output, Axes) and all(isinstance(x, Axes) for x in inputs)):

@@ -10,6 +10,7 @@ import numpy as np
 
 from qddot.dynamics import request
 from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.task_functions import TASK_FUNCTIONS
 from qddot.errors import InputError, one_name, shown, unexpected
 from qddot.mechanism import configurations, parameters
 from qddot.robot.base import Array, RobotBase
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # printers are loaded when something is exported
     from qddot.dynamics.export_library import Wanted as LibraryWanted
     from qddot.dynamics.export_project import Project
 
-_IN_COMMON = ("frame", "prescribed", "free")  # options of a file that go to the functions which take them
+_IN_COMMON = ("frame", "rows", "prescribed", "free")  # options of a file that go to the functions which take them
 
 
 class ExportMethods(RobotBase):
@@ -66,7 +67,7 @@ class ExportMethods(RobotBase):
         `("jacobian", {"frame": "tool0"})`, and of names with lists: `("terms", ["mass_matrix", "bias_force"])` is one C
         function that gives both results and computes once what they have in common. Options of a list are `dtype`,
         `sincos`, `fma`, `cc` and `cflags` for all, `name`, which their names begin with (otherwise the robot's), and
-        `frame` (one or several), `prescribed` and `free` for those that take them.
+        `frame` (one or several), `rows`, `prescribed` and `free` for those that take them.
         """
         from qddot.dynamics import export, export_file
 
@@ -132,8 +133,8 @@ class ExportMethods(RobotBase):
 
         - `path` ends in `.so`, a shared library for Linux, or in `.o`, an object file.
         - `functions` are names, or names with options, such as `("jacobian", {"frame": "tool0"})`. Options are `name`, the
-          function's in C (otherwise ROBOT_FUNCTION), and kernels' `method`, `dtype`, `form`, `frame`, `prescribed`, `by`,
-          `free`.
+          function's in C (otherwise ROBOT_FUNCTION), and kernels' `method`, `dtype`, `form`, `frame`, `rows`, `prescribed`,
+          `by`, `free`.
         - `target="cpu"`: this processor, a system such as "aarch64-linux-gnu", or a processor such as "x86-64-v3".
         """
         from qddot.dynamics import export_library
@@ -165,6 +166,7 @@ class ExportMethods(RobotBase):
         if not isinstance(functions, Iterable) or isinstance(functions, Mapping):
             raise InputError(f"functions are {shown(functions)}; give a list of names, or of names with options")
         common: dict[str, Any] = {"prescribed": options.get("prescribed"), "free": _names(options.get("free", ()))}
+        common["rows"] = None if options.get("rows") is None else request.twist_rows(options["rows"])
         common["frames"] = () if options.get("frame") is None else _names(options["frame"])
         parameters.parameters(self.model, common["free"])
         dtype = request.dtype_name(options.get("dtype", "float64"))
@@ -184,7 +186,7 @@ class ExportMethods(RobotBase):
     def _resolved(self, function: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a function as the printer takes them, checked."""
         dtype = request.dtype_name(options.get("dtype", "float64"))
-        chosen = {name: options.get(name) for name in ("frame", "prescribed", "by")}
+        chosen = {name: options.get(name) for name in request.OPTIONS}
         wanted = request.Request(function, options.get("method", "auto"), dtype)
         static = request.static_arguments(self.model, wanted, chosen, self._rows_for(function))
         free = _names(options.get("free", ()))
@@ -197,7 +199,7 @@ class ExportMethods(RobotBase):
 
     def _require_mass_for(self, function: str) -> None:
         """Nothing is exported that divides by a mass matrix which is singular everywhere."""
-        if function.startswith(("forward_dynamics", "mass_matrix_inverse")):
+        if function.startswith(("forward_dynamics", "mass_matrix_inverse", *TASK_FUNCTIONS)):
             self.engine.solvability.require_mass()
 
     # ---- the example
@@ -229,7 +231,7 @@ def _names(x: Any) -> tuple[str, ...]:
 def _check_taken(common: dict[str, Any], listed: Sequence[tuple[str, Any]]) -> None:
     """That some function takes what was given to all of them."""
     every = [x for name, own in listed for x in (own if isinstance(own, list) else [(name, own)])]
-    for option, key in (("frame", "frames"), ("prescribed", "prescribed")):
+    for option, key in (("frame", "frames"), ("rows", "rows"), ("prescribed", "prescribed")):
         if common[key] and not any(option in own for _, own in every):
             raise InputError(f"none of the functions takes {option}=; leave it out")
     for name in common["free"]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qddot.dynamics.constrained_solver import solver_of
 from qddot.errors import InputError, shown
 from qddot.mechanism import configurations
 from qddot.robot.base import Array, RobotBase
+
+_STARTS = 30  # random configurations from which loops are closed within the limits
 
 
 class LimitMethods(RobotBase):
@@ -39,10 +44,30 @@ class LimitMethods(RobotBase):
     def neutral(self) -> Array:
         """All coordinates zero, or at the limit nearest to zero, and quaternions at rest.
 
-        With loops they are zero whatever the limits: to move some of the joints alone would open the loops.
+        With loops they are zero where that is within the limits. Elsewhere they are within them, loops closed, found
+        from the limits nearest to zero, the middle of the limits and random configurations; zero if none is found.
         """
         zero = configurations.neutral(self.model)
-        return zero if self.model.is_constrained else configurations.clip(self.model, zero)
+        inside = configurations.clip(self.model, zero)
+        if not self.model.is_constrained or np.array_equal(zero, inside):
+            return inside
+        kept = self.engine.kept
+        if "neutral" not in kept:
+            found = self._closed_inside(inside)
+            kept["neutral"] = zero if found is None else found
+        return np.array(kept["neutral"])
+
+    def _closed_inside(self, inside: Array) -> Array | None:
+        """The first configuration within the limits that has closed loops, of those found from a few starts."""
+        lower, upper = configurations.bounds(self.model)
+        has_both = np.isfinite(lower) & np.isfinite(upper)
+        middle = np.where(has_both, 0.5 * np.where(has_both, lower, 0.0) + 0.5 * np.where(has_both, upper, 0.0), inside)
+        others = configurations.random_state(self.model, np.random.default_rng(0), (_STARTS,))[0]
+        solver = solver_of(self.engine)
+        with contextlib.suppress(InputError):  # a robot whose loops do not close at all
+            closed, _ = solver.close(np.stack([inside, middle, *others]), solver.tolerance)
+            return next((q for q in closed if np.all((lower <= q) & (q <= upper))), None)
+        return None
 
     def random_state(
         self, rng: np.random.Generator | int | None = None, size: int | tuple[int, ...] | None = None

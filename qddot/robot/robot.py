@@ -229,9 +229,10 @@ class Robot(
     def kernel(self, function: str, **options: Unpack[request.KernelOptions]) -> Kernel:
         """The compiled kernel of a function: call it with arrays, look at its `info`.
 
-        `function` is the name of one of this robot's methods; those that take a frame need `frame=`, hybrid dynamics needs
-        `prescribed=`, derivatives with respect to one scalar need `by=`. Of a robot with loops the dynamics have names that
-        begin with "constrained"; `spanning_tree()` has the others. The other options:
+        `function` is the name of one of this robot's methods; those that take a frame need `frame=`, and of those that take
+        rows of its twist `rows=` chooses some; hybrid dynamics needs `prescribed=`, derivatives with respect to one scalar
+        need `by=`. Of a robot with loops the dynamics have names that begin with "constrained"; `spanning_tree()` has the
+        others. The other options:
 
         - `method="auto"`: a formulation; `auto` takes the cheapest.
         - `dtype="float64"`: or "float32", or NumPy's types of these names.

@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
 
-from qddot.scalars import Scalar, less, pivot, sqrt, where
+from qddot.scalars import Scalar, has_digits, less, pivot, sqrt, total, where
 from qddot.spatial import (
     Ad,
     Ad_inv,
@@ -30,6 +31,8 @@ from qddot.spatial import (
     zero_motion,
 )
 from qddot.spatial.rotation import Mat, mat_sub, outer, symmetric
+
+_POSITIVE = 1e-37  # more than the least number of either type
 
 
 class Vector(tuple[Scalar, ...]):
@@ -81,6 +84,17 @@ class Matrix(tuple[Vector, ...]):
         """Of a symmetric positive definite matrix, its pivots above a floor or NaN."""
         return Inverse(self, floor)
 
+    def inverse_or_nan(self) -> Inverse:
+        """Of a symmetric positive matrix that may be singular, and is NaN then.
+
+        A_kk (A⁻¹)_kk is 1 where row k is orthogonal to the others, in the metric of A, and infinite where it depends on
+        them: whatever the order and the units of the rows, its reciprocal is what elimination leaves of the row.
+        """
+        found = Inverse(self, [_POSITIVE] * len(self))
+        sound = has_digits(total(row[k] * x for k, (row, x) in enumerate(zip(self, found.diagonal(), strict=True))))
+        found.reciprocal = [where(sound, x, math.nan) for x in found.reciprocal]
+        return found
+
 
 class Inverse:
     """The inverse of a symmetric positive definite matrix, ready to be applied: A = L D Lᵀ without pivoting, so that
@@ -101,15 +115,28 @@ class Inverse:
                     rows[r][c] = rows[r][c] - self.lower[r][k] * rows[c][k]
 
     def __matmul__(self, b: Sequence[Scalar]) -> Vector:
-        x, n = list(b), len(self.reciprocal)
-        for k in range(n):
-            for r in range(k + 1, n):
-                x[r] = x[r] - self.lower[r][k] * x[k]
+        x, n = self._inward(b), len(self.reciprocal)
         for k in reversed(range(n)):
             x[k] = x[k] * self.reciprocal[k]
             for r in range(k + 1, n):
                 x[k] = x[k] - self.lower[r][k] * x[r]
         return Vector(x)
+
+    def _inward(self, b: Sequence[Scalar]) -> list[Scalar]:
+        """L⁻¹ b."""
+        x, n = list(b), len(self.reciprocal)
+        for k in range(n):
+            for r in range(k + 1, n):
+                x[r] = x[r] - self.lower[r][k] * x[k]
+        return x
+
+    def diagonal(self) -> Vector:
+        """The diagonal entries of A⁻¹."""
+        n = len(self.reciprocal)
+        columns = [self._inward([float(r == k) for r in range(n)]) for k in range(n)]
+        return Vector(
+            total(x * x * d for x, d in zip(c[k:], self.reciprocal[k:], strict=True)) for k, c in enumerate(columns)
+        )
 
 
 class Motions(tuple[Motion, ...]):

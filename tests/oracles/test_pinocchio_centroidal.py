@@ -51,4 +51,14 @@ def test_centroidal(path, floating):
             Lambda = np.linalg.inv(J @ M_inverse @ J.T)
             J_bar = np.roll(E @ M_inverse @ J.T @ Lambda, 3, axis=1)
             close(robot.dynamically_consistent_inverse(c.q[k], frame), J_bar)
+            ours = np.roll(Lambda, (3, 3), axis=(0, 1))  # Pinocchio's twists are linear first
+            close(robot.operational_space_inertia(c.q[k], frame), ours)
+            bias = pin.nonLinearEffects(c.pin, c.data, c.pq[k], c.pv[k])
+            pin.forwardKinematics(c.pin, c.data, c.pq[k], c.pv[k], -M_inverse @ bias)
+            free = pin.getFrameAcceleration(c.pin, c.data, theirs, pin.LOCAL).vector
+            mu = -np.roll(Lambda @ free, 3)
+            close(robot.operational_space_bias_force(c.q[k], c.v[k], frame), mu)
+            close(robot.operational_space(c.q[k], c.v[k], frame)[1], mu)
+            linear = np.linalg.inv(np.linalg.inv(ours)[3:, 3:])
+            close(robot.operational_space_inertia(c.q[k], frame, [3, 4, 5]), linear)
             close(robot.null_space_projector(c.q[k], frame), np.eye(robot.nv) - J_bar @ np.roll(J, 3, axis=0) @ G)

@@ -63,12 +63,33 @@ def test_neutral_is_inside(robot):
     assert q[at["root"]].tolist() == [0, 0, 0, 0, 0, 0, 1]
 
 
-def test_neutral_does_not_open_loops():
-    """Zero is where the loops of a file are closed, also where a limit excludes it."""
-    bar = qddot.load("fourbar")
-    limits = (*bar.model.limits[:-1], bar.model.limits[-1]._replace(lower=(0.5,), upper=(1.0,)))
-    held = qddot.Robot(dataclasses.replace(bar.model, limits=limits), compiled=False)
-    assert np.abs(held.constraint_residual(held.neutral())).max() < 1e-12
+def held(name, compiled, **limits):
+    """A robot with loops, and limits (lower, upper) of some joints."""
+    model = qddot.load(name).model
+    own = list(model.limits)
+    for joint, (lower, upper) in limits.items():
+        own[model.joint_index(joint)] = own[model.joint_index(joint)]._replace(lower=(lower,), upper=(upper,))
+    return qddot.Robot(dataclasses.replace(model, limits=tuple(own)), compiled)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("lower", "upper"), [(0.2, 1.0), (-2.0, -0.3), (0.4, math.inf)])
+def test_neutral_of_loops_is_closed_and_inside(lower, upper, compiled):
+    joint = qddot.load("fourbar").joint_names[0]
+    robot = held("fourbar", compiled, **{joint: (lower, upper)})
+    q = robot.neutral()
+    inside(robot, q, np.zeros(robot.nv))
+    assert np.abs(robot.constraint_residual(q)).max() < 1e-10
+    q[:] = 7.0  # an array of the caller's own
+    assert np.abs(robot.constraint_residual(robot.neutral())).max() < 1e-10
+
+
+def test_neutral_of_loops_is_zero_where_it_can_be():
+    joint = qddot.load("fourbar").joint_names[0]
+    for limits in ((-0.1, 0.1), (0.0, 2.0)):
+        assert not held("fourbar", True, **{joint: limits}).neutral().any()
+    beyond = held("fourbar", True, **dict.fromkeys(qddot.load("fourbar").joint_names, (3.0, 3.1)))
+    assert not beyond.neutral().any()  # no closed configuration has all joints there
 
 
 @pytest.mark.parametrize("size", [None, 0, 1, 300, (2, 3), (0, 4), ()])

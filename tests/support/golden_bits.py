@@ -55,11 +55,22 @@ def given(robot):
     return known | {name: rng.standard_normal((STATES, *shape)) for name, shape in others.items()}
 
 
+def independent_rows(robot, frame):
+    """The first rows of a frame's twist that do not depend on those before them."""
+    J, rows = robot.jacobian(robot.random_state(0)[0], frame), []
+    for r in range(6):
+        if np.linalg.matrix_rank(J[[*rows, r]], tol=1e-3) > len(rows):
+            rows.append(r)
+    return rows
+
+
 def kernel_of(robot, name, **options):
     """The kernel of a function, with a choice of everything that it needs."""
     tree = robot.spanning_tree() if robot.model.is_constrained and name not in LOOP_FUNCTIONS else robot
     needs = {"frame": robot.link_names[-1], "prescribed": tuple(range(0, robot.nv, 2)), "by": ("q", 0)}
     chosen = {need: needs[need] for need in ALL[name].needs if need in needs}
+    if ALL[name].is_task:
+        chosen["rows"] = independent_rows(tree, needs["frame"])
     return tree.kernel(name, **chosen, **options)
 
 
