@@ -1,6 +1,6 @@
 """What is measured: robots, functions, types and batches, and the states that batches are made of.
 
-States are the same few thousand random ones again and again. They are numbers of single precision, so that one result in
+States are the same few hundred random ones again and again. They are numbers of single precision, so that one result in
 double precision is what kernels of both types are compared with.
 """
 
@@ -36,7 +36,7 @@ LAYOUTS = ("row", "column")  # numbers of a state, or the same number of all sta
 BATCHES = (256, 4096, 65_536, 1 << 20)
 LARGE_RESULT, LARGE_BATCH = 400, 1 << 18  # results with more numbers are computed for fewer states
 
-STATES = 4096  # different ones
+STATES = 512  # different ones
 
 
 class Case(NamedTuple):

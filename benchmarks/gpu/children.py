@@ -6,6 +6,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -42,9 +43,14 @@ class Measurer:
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def ask(
-        self, request: dict[str, Any], limit: float, on_row: Callable[[dict[str, Any]], None] = lambda row: None
+        self,
+        request: dict[str, Any],
+        limit: float,
+        on_row: Callable[[dict[str, Any]], None] = lambda row: None,
+        total: float = float("inf"),
     ) -> dict[str, Any]:
-        """The answer, with no more than so many seconds between two rows; else what went wrong, as "error"."""
+        """The answer, with no more than so many seconds between two rows and in total; else what went wrong, as "error"."""
+        end = time.monotonic() + total
         try:
             process = self._started()
             assert process.stdin is not None
@@ -54,10 +60,11 @@ class Measurer:
             return {"error": f"{self._stopped()} ({error})"}
         while True:
             try:
-                line = self._lines.get(timeout=limit)
+                wait = max(0.1, min(limit, end - time.monotonic()))
+                line = self._lines.get(timeout=wait)
             except queue.Empty:
                 self._stopped()
-                return {"error": f"no answer within {limit:.0f} s"}
+                return {"error": f"no answer within {wait:.0f} s"}
             if line is None:
                 return {"error": self._stopped(has_ended=True)}
             with suppress(json.JSONDecodeError):  # what a library prints is no answer

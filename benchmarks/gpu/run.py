@@ -121,7 +121,7 @@ def _all_cases(run: Run, measurer: Measurer, preparers: Preparers, on_card: bool
                 continue
             kernel = dict(zip(Case._fields, case, strict=True)) | made
             if not options.prepare_only:
-                _measure(run, measurer, case, kernel, min(_ROW_LIMIT, run.left()))
+                _measure(run, measurer, case, kernel)
             run.data["kernels"].append(kernel)
             run.show(report.kernel_line(kernel))
             run.save()
@@ -132,7 +132,7 @@ def _all_cases(run: Run, measurer: Measurer, preparers: Preparers, on_card: bool
         run.failed(case.key, made.get("error") or "not measured: there was no time left")
 
 
-def _measure(run: Run, measurer: Measurer, case: Case, kernel: dict[str, Any], limit: float) -> None:
+def _measure(run: Run, measurer: Measurer, case: Case, kernel: dict[str, Any]) -> None:
     own = dict(zip(Case._fields, case, strict=True))
 
     def on_row(row: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ def _measure(run: Run, measurer: Measurer, case: Case, kernel: dict[str, Any], l
         run.show(report.row_line(row))
 
     request = {"do": "case", "case": case, "layouts": run.options.layouts, "batches": run.options.batches}
-    answer = measurer.ask(request | {"instructions": kernel["instructions"]}, limit, on_row)
+    answer = measurer.ask(request | {"instructions": kernel["instructions"]}, _ROW_LIMIT, on_row, run.left())
     if "error" in answer:
         run.failed(case.key, answer["error"])
 
@@ -158,7 +158,7 @@ def _calls(run: Run, measurer: Measurer) -> None:
         run.show(report.call_line(case.robot, row))
 
     if (case.robot, case.function) in {(k["robot"], k["function"]) for k in run.data["kernels"]}:
-        answer = measurer.ask({"do": "calls", "case": case}, max(5.0, min(40.0, run.left())), on_row)
+        answer = measurer.ask({"do": "calls", "case": case}, _ROW_LIMIT, on_row, max(5.0, run.left()))
         if "error" in answer:
             run.failed("calls from Python", answer["error"])
 

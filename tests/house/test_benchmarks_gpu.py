@@ -211,13 +211,16 @@ def test_the_process_with_the_card_is_started_again(tmp_path):
         assert own.ask({"do": "two"}, 30.0)["pid"] == first != os.getpid()
         assert "ended with 7" in own.ask({"do": "crash"}, 30.0, rows.append)["error"]
         assert own.ask({"do": "three"}, 30.0)["pid"] != first
+        begin = time.monotonic()
         assert own.ask({"do": "hang"}, 1.0, rows.append) == {"error": "no answer within 1 s"}
+        assert own.ask({"do": "hang"}, 30.0, rows.append, total=2.0)["error"].startswith("no answer within")
+        assert time.monotonic() - begin < 15.0
         assert own.ask({"do": "lost"}, 30.0)["error"] == "lost"
         assert "pid" in own.ask({"do": "four"}, 30.0)
     finally:
         own.close()
-    assert own.starts == 4
-    assert rows == [{"word": "crash"}, {"word": "hang"}], "rows before the end are kept"
+    assert own.starts == 5
+    assert rows == [{"word": x} for x in ("crash", "hang", "hang")], "rows before the end are kept"
 
 
 # ---- roofline and targets
