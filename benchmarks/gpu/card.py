@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from ctypes import byref, c_int
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from qddot.compiler.runtime.cuda.kernel import code_of
 from qddot.compiler.runtime.cuda.kernel import kernel as kernel_of_code
 from qddot.compiler.runtime.cuda.modules import GridCode
 from qddot.compiler.runtime.kernel import Info
+from qddot.errors import DeviceError
 
 _CLOCK_KHZ, _L2_BYTES = 13, 38  # CUdevice_attribute
 _LANES = {  # multiply-adds a cycle of a multiprocessor, in float32 and float64, by compute capability
@@ -58,7 +60,7 @@ class Card:
         device, own = self.context.device, self.context.driver
         version = c_int()
         own.cuDriverGetVersion(byref(version))
-        clock = own.device_attribute(_CLOCK_KHZ, device.ordinal)
+        clock = self._attribute(_CLOCK_KHZ)
         lanes = _LANES.get(device.capability, (0, 0))
         per_second = [1e3 * clock * device.processors * n for n in lanes]
         return {
@@ -66,12 +68,18 @@ class Card:
             "arch": device.arch,
             "processors": device.processors,
             "memory_bytes": device.memory_bytes,
-            "l2_bytes": own.device_attribute(_L2_BYTES, device.ordinal),
+            "l2_bytes": self._attribute(_L2_BYTES),
             "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
             "clock_mhz": clock / 1e3,
             "multiply_adds_per_second": dict(zip(("float32", "float64"), per_second, strict=True)),
             "copy_bytes_per_second": timing.copy_bandwidth(),
         }
+
+    def _attribute(self, number: int) -> int:
+        """A fact about the card; 0 where the driver does not say."""
+        with suppress(DeviceError):
+            return self.context.driver.device_attribute(number, self.context.device.ordinal)
+        return 0
 
     # ---- kernels
 

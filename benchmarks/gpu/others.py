@@ -26,6 +26,8 @@ def arrays_of_frameworks(card: Any) -> dict[str, Callable[[np.ndarray], Any]]:
     def jax(x: np.ndarray) -> Any:
         import jax
 
+        if jax.default_backend() == "cpu":
+            raise RuntimeError("this JAX is for the CPU")
         return jax.device_put(x)
 
     return {"qddot": lambda x: card.repeated(x, len(x), "row"), "torch": torch, "cupy": cupy, "jax": jax}
@@ -42,6 +44,8 @@ def frax_rows(robot: str, function: str, batches: list[int], send: Callable[[dic
     import jax
     import jax.numpy as jnp
 
+    if jax.default_backend() == "cpu":
+        raise RuntimeError("this JAX is for the CPU")
     module, loader = FRAX_ROBOTS[robot]
     own = getattr(importlib.import_module(module), loader)()
     gravity = jnp.array([0.0, 0.0, 9.81, 0.0, 0.0, 0.0])
