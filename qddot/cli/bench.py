@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from qddot.cli import bench_cuda
 from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.compiler.runtime.threads import get_num_threads, set_num_threads
 from qddot.dynamics.catalogue import lookup
 from qddot.errors import printable
 from qddot.robot import Robot
 
-HELP = "Prints how many states a second are computed of a robot on this machine."
+HELP = "Prints how many states a second are computed of a robot on this machine, or on its graphics card."
 DEFAULT = ("inverse_dynamics", "mass_matrix", "forward_dynamics", "mass_matrix_inverse", "forward_kinematics")
 _TIMING_ROUNDS = 5
 
@@ -41,12 +42,20 @@ class Row:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     robot_arguments(parser)
+    parser.add_argument(
+        "--target",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="what computes: this machine's processor (default), or its NVIDIA card",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints the table, row by row."""
     robot = load_robot(options).spanning_tree()
     names = [f for f in DEFAULT if not (robot.massless_joints and f in ("forward_dynamics", "mass_matrix_inverse"))]
+    if options.target == "cuda":
+        return bench_cuda.run(robot, names, options.json)
     rows = []
     if not options.json:
         threads = f"{get_num_threads()} threads"

@@ -23,7 +23,7 @@ OF_FILE = {
     ),
     "process": (
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
-        *("mutants", "benchmarks", "export_file", "export_project", "cuda_driver", "cuda_device"),
+        *("mutants", "benchmarks", "benchmarks_gpu", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
 }
 # within folders that do
@@ -36,7 +36,7 @@ NO_LLVM = (
 QUICK_FOLDERS = ("spatial", "mechanism", "formats", "robot", "house")
 QUICK_FILES = ("expr", "identities", "papers", "conventions")
 QUICK_TESTS = ("test_every_function_is_compiled",)
-NOT_QUICK = ("regroup", "fuzz_files", "strangers_files", "identity", "couplings", "mutants", "benchmarks")
+NOT_QUICK = ("regroup", "fuzz_files", "strangers_files", "identity", "couplings", "mutants", "benchmarks", "benchmarks_gpu")
 OTHERS = frozenset({"oracle", "process", "browser", "slow"})
 
 

@@ -140,6 +140,11 @@ class DeviceArray:
         pointer = self.pointer + start * self.dtype.itemsize
         return DeviceArray(self._lease, pointer, tuple(shape), tuple(strides), self.dtype)
 
+    @property
+    def T(self) -> DeviceArray:
+        """A view with the axes in reverse: of an array in rows, one in columns."""
+        return DeviceArray(self._lease, self.pointer, self.shape[::-1], self.strides[::-1], self.dtype)
+
     def reshape(self, *shape: Any) -> DeviceArray:
         """A view of another shape; one length may be -1."""
         wanted = [int(n) for n in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)]

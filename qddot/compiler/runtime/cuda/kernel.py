@@ -46,6 +46,14 @@ def kernel(
     return Kernel(Entry(calls, calls, code=code), names, inputs, output, info, explain, layout, source)
 
 
+def code_of(kernel: Kernel) -> GridCode:
+    """The code of a kernel for a card: facts about its machine code, and how long assembling took."""
+    calls: Any = kernel.__call__
+    if not isinstance(calls, Calls):
+        raise InputError(f"{kernel.info.function}: this kernel is not for a card; make it with target='cuda'")
+    return calls.code
+
+
 class Calls:
     """What is called: finds where the arguments lie, and launches what was planned for their shapes."""
 
