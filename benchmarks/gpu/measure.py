@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import TOLERANCE
-from benchmarks.gpu import cases, others, roofline
+from benchmarks.gpu import cases, others, rollouts, roofline
 from benchmarks.gpu.card import Card, Loaded, Rehearsal
 from benchmarks.gpu.cases import Case
 from benchmarks.gpu.prepare import reference_path, variant_path
@@ -49,6 +49,9 @@ class Measure:
                 return self._variant(Case(*request["case"]), request)
             case "calls":
                 return self._calls(Case(*request["case"]), send)
+            case "rollout":
+                target = "cpu" if isinstance(self.card, Rehearsal) else "cuda"
+                return rollouts.row(self._robot(request["robot"]), request["integrator"], target)
             case "frax":
                 return others.frax_rows(request["robot"], request["function"], request["batches"], send)
         raise ValueError(f"request {request['do']!r} is not known")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import qddot
-from benchmarks.gpu import cases, others, report
+from benchmarks.gpu import cases, others, report, rollouts, targets
 from benchmarks.gpu.cases import Case
 from benchmarks.gpu.children import Measurer, Preparers
 
@@ -49,6 +49,7 @@ class Run:
             "kernels": [],
             "rows": [],
             "calls": [],
+            "rollouts": [],
             "frax": [],
             "errors": [],
         }
@@ -87,6 +88,7 @@ def figures(run: Run) -> int:
         if not options.prepare_only:
             preparers.close()
             _calls(run, measurer)
+            _rollouts(run, measurer)
             _frax(run, measurer)
     finally:
         preparers.close()
@@ -161,6 +163,19 @@ def _calls(run: Run, measurer: Measurer) -> None:
         answer = measurer.ask({"do": "calls", "case": case}, _ROW_LIMIT, on_row, max(5.0, run.left()))
         if "error" in answer:
             run.failed("calls from Python", answer["error"])
+
+
+def _rollouts(run: Run, measurer: Measurer) -> None:
+    """Steps of time, of the robots that have a target for them."""
+    for robot, integrator in targets.ROLLOUTS:
+        if robot not in run.options.robots or run.left() < 5.0:
+            continue
+        answer = measurer.ask({"do": "rollout", "robot": robot, "integrator": integrator}, min(_ROW_LIMIT, run.left()))
+        if "error" in answer:
+            run.failed(f"{robot} steps of {integrator}", str(answer["error"]))
+            continue
+        run.data["rollouts"].append({"robot": robot} | answer)
+        run.show(rollouts.line(run.data["rollouts"][-1]))
 
 
 def _frax(run: Run, measurer: Measurer) -> None:

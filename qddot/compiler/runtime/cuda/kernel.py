@@ -48,10 +48,9 @@ def kernel(
 
 def code_of(kernel: Kernel) -> GridCode:
     """The code of a kernel for a card: facts about its machine code, and how long assembling took."""
-    calls: Any = kernel.__call__
-    if not isinstance(calls, Calls):
+    if not isinstance(kernel.code, GridCode):
         raise InputError(f"{kernel.info.function}: this kernel is not for a card; make it with target='cuda'")
-    return calls.code
+    return kernel.code
 
 
 class Calls:
