@@ -49,7 +49,5 @@ def _seconds(rollout: Rollout, start: Any, steps: int) -> float:
 def line(x: dict[str, Any]) -> str:
     """A row as text."""
     bits = "the CPU's bits" if x["same_bits"] else f"deviation {x['deviation']:.1e}"
-    return (
-        f"{x['robot']} steps of {x['integrator']}, {x['dtype']}, {x['samples']:,} samples: {x['steps_per_second'] / 1e9:.3f} e9/s, "
-        f"{bits}, first run {x['first_seconds']:.1f} s"
-    )
+    what = f"{x['robot']} steps of {x['integrator']}, {x['dtype']}, {x['samples']:,} samples"
+    return f"{what}: {x['steps_per_second'] / 1e9:.3f} e9/s, {bits}, first run {x['first_seconds']:.1f} s"
