@@ -5,6 +5,7 @@ llvm     compiles kernels with LLVM, or loads them
 oracle   compares with another engine: Pinocchio, MuJoCo
 process  starts processes: children that are killed, compilers of C, commands, emulators
 browser  draws in a headless Chromium
+gpu      needs an NVIDIA card, and is skipped without one
 slow     more than a minute, or the long version of another test; not run without `-m slow`
 """
 
@@ -25,6 +26,7 @@ OF_FILE = {
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
         *("mutants", "benchmarks", "benchmarks_gpu", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
+    "gpu": ("cuda_device", "cuda_kernels"),
 }
 # within folders that do
 NO_LLVM = (
@@ -37,7 +39,7 @@ QUICK_FOLDERS = ("spatial", "mechanism", "formats", "robot", "house")
 QUICK_FILES = ("expr", "identities", "papers", "conventions")
 QUICK_TESTS = ("test_every_function_is_compiled",)
 NOT_QUICK = ("regroup", "fuzz_files", "strangers_files", "identity", "couplings", "mutants", "benchmarks", "benchmarks_gpu")
-OTHERS = frozenset({"oracle", "process", "browser", "slow"})
+OTHERS = frozenset({"oracle", "process", "browser", "gpu", "slow"})
 
 
 def of(path: PurePath, test: str, fixtures: tuple[str, ...], own: set[str]) -> Iterator[str]:
