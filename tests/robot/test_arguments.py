@@ -80,7 +80,7 @@ def test_wrong_arguments_of_a_recording(robot, tmp_path, name):
         given = {"dt": 1e-3, "steps": 4, name: value}
         with pytest.raises(qddot.InputError, match=name):
             record_simulation(robot, tmp_path / "run", [0.1, 0.2], [0.0, 0.0], **given)
-    with pytest.raises(qddot.InputError, match="no option 'gain'"):
+    with pytest.raises(TypeError, match="did you mean 'gains'"):
         record_simulation(robot, tmp_path / "run", [0.1, 0.2], [0.0, 0.0], dt=1e-3, steps=4, gain=3.0)
     assert not (tmp_path / "run").exists()
 

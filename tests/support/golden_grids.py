@@ -55,12 +55,12 @@ def emulated(kernel):
     """A kernel for a grid, on emulated threads."""
     _, (model, request) = kernel.__reduce__()
     function = lookup(request.function, request.method)[0]
-    inputs, output = input_shapes(model, function, request.free), function.output(model)
-    _, program = pipeline.program_for(model, request, output)
+    whole = kernel.output if kernel.layout is None else kernel.layout.places.shape
+    _, program = pipeline.program_for(model, request, whole)
     if request.packed:
-        program, layout = pipeline.packed(program, output)
-        output = (layout.size,)
-    return Emulated(program, inputs, output, request.dtype, nvptx.named(""))
+        program, _ = pipeline.packed(program, whole)
+    inputs = input_shapes(model, function, request.free)
+    return Emulated(program, inputs, kernel.output, request.dtype, nvptx.named(""))
 
 
 def differing(name, dtype):

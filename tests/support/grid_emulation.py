@@ -6,10 +6,12 @@ as much shared memory as its kernel asks for, filled with NaN, so that what is r
 
 import ctypes
 import threading
+from math import prod
 
 import numpy as np
 
 from qddot.compiler.codegen.abi import grid, grid_frame
+from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets.host import native
 
@@ -95,6 +97,8 @@ class Emulated:
 
     def __init__(self, program, inputs, output, dtype, target, options=None):
         self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
+        n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
+        assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
         self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
         self._threads = Threads(self.text, self.facts.threads)
 
