@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qddot.cli.robot_file import load_robot, robot_arguments
 from qddot.compiler.codegen.languages import LANGUAGES
 from qddot.dynamics.catalogue import ALL, FUNCTIONS, LOOP_FUNCTIONS
@@ -39,6 +41,13 @@ _OF_SOURCE = {
 }
 # options of a single function, and their defaults
 _OF_ONE = {"language": "c99", "inline": False, "method": "auto"}
+# options of functions that inverse kinematics does not have, and their defaults
+_NOT_OF_ITERATIONS = {
+    **_OF_ONE,
+    **dict.fromkeys(("all", "layout", "combined", "library", "target", "frame", "rows", "prescribed")),
+    "function": [],
+    "free": [],
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"repeat it for several in one file; one of: {names}",
     )
     add("--all", choices=["control"], help="the functions that controllers call (docs/export.md)")
+    add("--inverse-kinematics", metavar="FRAME", help="inverse kinematics for poses of the frame, in a C file of its own")
+    add("--no-limits", dest="limits", action="store_false", help="inverse kinematics does not keep joint limits")
     add("--combined", metavar="NAME", help="one more function, which gives the results of all --function together")
     add(
         "-o",
@@ -99,6 +110,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes a library or a project, or writes or prints a file of source code."""
+    if options.inverse_kinematics is not None:
+        return _inverse_kinematics(options)
+    if not options.limits:
+        raise InputError("--no-limits is for --inverse-kinematics")
     if not options.function and options.all is None:
         raise InputError("there is nothing to export; give --function NAME, or --all control")
     if options.library is not None:
@@ -154,6 +169,27 @@ def _counts(operations: dict[str, int]) -> str:
 
 def _stack(size: int | None) -> str:
     return "stack not measured" if size is None else f"{size} bytes of stack"
+
+
+# ---- inverse kinematics ------------------------------------------------------------------------------------------------
+
+
+def _inverse_kinematics(options: argparse.Namespace) -> int:
+    for name, default in _NOT_OF_ITERATIONS.items():
+        if getattr(options, name) != default:
+            raise InputError(f"--inverse-kinematics is written alone; leave out --{name}")
+    shared = ("limits", "dtype", "sincos", "fma", "name", "cc", "cflags")
+    pose = {options.inverse_kinematics: (np.zeros(3), np.eye(3))}
+    made = load_robot(options).export_inverse_kinematics(pose, **{x: getattr(options, x) for x in shared})
+    files = [] if options.output is None else write(made, options.output)
+    if options.json:
+        print(json.dumps({**made._asdict(), "target": made.target.tolist(), "files": [str(f) for f in files]}, indent=1))
+    elif files:
+        facts = f"{_counts(made.operations)} an iteration; {_stack(made.stack_bytes)}"
+        print(f"{made.name}: {facts}; written to {', '.join(map(str, files))}", file=sys.stderr)
+    else:
+        print(made.source, end="")
+    return 0
 
 
 # ---- several functions -------------------------------------------------------------------------------------------------

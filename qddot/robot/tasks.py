@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from qddot.dynamics.request import dtype_name
+from qddot.errors import unexpected
 from qddot.robot.base import RobotBase
 
 if TYPE_CHECKING:  # loaded at their first use
     from qddot.tasks import Contact, ContactSolution, Solution, Task
+    from qddot.tasks.export_iteration import IterationSource
 
 
 class TaskMethods(RobotBase):
@@ -44,6 +48,34 @@ class TaskMethods(RobotBase):
         from qddot.tasks.inverse_kinematics import Options, inverse_kinematics
 
         return inverse_kinematics(self.engine, targets, q0, Options(limits, restarts, iterations, tolerance, seed))
+
+    def export_inverse_kinematics(
+        self,
+        targets: Mapping[str, Any] | Task | Sequence[Task],
+        path: str | os.PathLike[str] | None = None,
+        *,
+        limits: bool = True,
+        **options: Any,
+    ) -> IterationSource:
+        """Inverse kinematics for such targets as readable C99 in `path`, with a header beside it (docs/export.md).
+
+        `NAME_step` makes one iteration and has its bits; `NAME` repeats it from one start. `targets` are as for
+        `inverse_kinematics`; which tasks and frames they are is in the code, their numbers are arguments of it: those of
+        these targets are `target` of the result. Options are `dtype`, `sincos`, `fma`, `name`, `cc` and `cflags` of
+        `export_c`; without `name` it is ROBOT_ik.
+        """
+        from qddot.dynamics.export import write
+        from qddot.dynamics.export_file import FileOptions
+        from qddot.tasks.export_iteration import source_of
+
+        for name in options:
+            if name not in FileOptions.__annotations__:
+                raise unexpected("export_inverse_kinematics", name, FileOptions.__annotations__)
+        chosen: Any = {**options, "dtype": dtype_name(options.get("dtype", "float64"))}
+        found = source_of(self.engine, targets, bool(limits), chosen)
+        if path is not None:
+            write(found, path)
+        return found
 
     def contact_inverse_dynamics(
         self,

@@ -83,9 +83,8 @@ class Options(NamedTuple):
 
 def inverse_kinematics(engine: Engine, targets: Any, q0: ArrayLike | None, options: Options) -> Solution:
     """The configurations in which the tasks cost least."""
-    model, tasks = engine.model, _tasks(engine.model, targets)
-    codes = tuple(task.code(model) for task in tasks)
-    parts = [task.numbers(model) for task in tasks]
+    iteration, codes, parts = iteration_of(engine, targets, bool(options.limits))
+    model = engine.model
     tolerance = np.full(2, positive(options.tolerance, "tolerance", "m and rad") ** 2)
     lower, upper, middle = _limits(engine, bool(options.limits))
     start = middle if q0 is None else _real(engine, q0)
@@ -97,11 +96,19 @@ def inverse_kinematics(engine: Engine, targets: Any, q0: ArrayLike | None, optio
     flat = np.broadcast_to(start, (*batch, model.nq)).reshape(-1, model.nq)
     numbers = np.concatenate([np.broadcast_to(x, (*batch, x.shape[-1])) for x in (*parts, tolerance)], axis=-1)
     numbers = numbers.reshape(-1, numbers.shape[-1])
-    iteration = Iteration(model, tasks, tuple(x.shape[-1] for x in parts), lower, upper)
     search = _Search(iteration, _compiled(engine, iteration, (codes, bool(options.limits))), options)
     sound = np.isfinite(flat).all(axis=-1) & np.isfinite(numbers).all(axis=-1)
     state, restart = search.all(np.clip(flat[sound], lower, upper), numbers[sound])
     return _solution(iteration, flat, sound, state, restart, batch)
+
+
+def iteration_of(engine: Engine, targets: Any, limits: bool) -> tuple[Iteration, tuple[Any, ...], list[Array]]:
+    """The iteration for these targets, what its code depends on, and the numbers of its tasks."""
+    tasks = _tasks(engine.model, targets)
+    codes = tuple(task.code(engine.model) for task in tasks)
+    parts = [task.numbers(engine.model) for task in tasks]
+    lower, upper, _ = _limits(engine, limits)
+    return Iteration(engine.model, tasks, tuple(x.shape[-1] for x in parts), lower, upper), codes, parts
 
 
 def _tasks(model: Model, targets: Any) -> tuple[Task, ...]:

@@ -52,6 +52,7 @@ Array = NDArray[Any]
 
 _BEHIND = 1e-12  # of (1 + cos θ)/2, below which an axis points away from its target, and no way is the shorter one
 _CLOSE = 1e-12  # m²: of the line of sight to a target that is where the frame is
+_WEIGHT = (1, "its weight")
 
 
 class Errors(NamedTuple):
@@ -83,6 +84,10 @@ class Task:
 
     def numbers(self, model: Model) -> Array:
         """Target and weights, (..., k)."""
+        raise NotImplementedError
+
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        """How many of the numbers are what, in their order: for people who fill them in."""
         raise NotImplementedError
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
@@ -121,6 +126,9 @@ class Position(_OfFrame):
     def numbers(self, model: Model) -> Array:
         return target_arrays.joined(target_arrays.points(self.target, self._what()), self._weight(self.weight))
 
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(3, f"where the origin of {self.frame!r} is to be, m"), _WEIGHT]
+
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         R, p, J = self._frame(model, q)
         return _of_position(R, p, J[3:], as_vec(x), x[3])
@@ -135,6 +143,9 @@ class Orientation(_OfFrame):
     def numbers(self, model: Model) -> Array:
         R = target_arrays.rotations(self.target, self._what())
         return target_arrays.joined(R.reshape(*R.shape[:-2], 9), self._weight(self.weight))
+
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [_rotation_of(self.frame), _WEIGHT]
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         R, _, J = self._frame(model, q)
@@ -156,6 +167,9 @@ class Pose(_OfFrame):
         turning = self.weight if self.rotation_weight is None else self.rotation_weight
         parts = (p, self._weight(self.weight), R.reshape(*R.shape[:-2], 9), self._weight(turning))
         return target_arrays.joined(*parts)
+
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(3, f"where the origin of {self.frame!r} is to be, m"), _WEIGHT, _rotation_of(self.frame), _WEIGHT]
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         R, p, J = self._frame(model, q)
@@ -180,6 +194,9 @@ class LookAt(_OfFrame):
 
     def numbers(self, model: Model) -> Array:
         return target_arrays.joined(target_arrays.points(self.target, self._what()), self._weight(self.weight))
+
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(3, f"the point that {self.frame!r} is to look at, m"), _WEIGHT]
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         R, p, J = self._frame(model, q)
@@ -218,6 +235,9 @@ class CenterOfMass(Task):
         each = target_arrays.points(weight, "the weight of the centre of mass") if weight.ndim else weight[None].repeat(3)
         return target_arrays.joined(target_arrays.points(self.target, "the target of the centre of mass"), each)
 
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(3, "where the centre of mass is to be, m"), (3, "weights of its axes")]
+
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         off, each = sub(as_vec(x), energy.center_of_mass(model, q)), Vector(x[3:6])
         J, rows = rows_of(energy.center_of_mass_jacobian(model, q)), each.times(off)
@@ -248,6 +268,9 @@ class Posture(Task):
         )
         return target_arrays.joined(target_arrays.points(self.q, "the posture", model.nq), each)
 
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(model.nq, "the configuration to stay near, in the order of q"), (model.nv, "weights, in the order of v")]
+
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         off = Vector(split(difference(model, q, stack(x[: model.nq]))))
         each = Vector(x[model.nq :])
@@ -271,6 +294,9 @@ class LoopClosure(Task):
 
     def numbers(self, model: Model) -> Array:
         return target_arrays.weights(self.weight, "the weight of loop closure")[..., None]
+
+    def layout(self, model: Model) -> list[tuple[int, str]]:
+        return [(1, "weight of the closure of loops")]
 
     def errors(self, model: Model, q: Any, x: Sequence[Scalar]) -> Errors:
         phi, A = split(loop_constraints.residual(model, q)), loop_constraints.jacobian_rows(model, q)
@@ -297,6 +323,10 @@ def rows_of(A: Array) -> list[Vector]:
     m, n = A.shape[-2:]
     entries = split(A.reshape(*A.shape[:-2], m * n))
     return [Vector(entries[r * n : (r + 1) * n]) for r in range(m)]
+
+
+def _rotation_of(frame: str) -> tuple[int, str]:
+    return 9, f"the axes of {frame!r}, a rotation matrix row by row"
 
 
 def _of_position(R: Rotation, p: Vec, J: list[Vector], target: Vec, weight: Scalar) -> Errors:
