@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -154,3 +155,21 @@ def test_rollouts_end_where_steps_by_hand_end():
         q, v = q + h / 6.0 * (v + 2.0 * (v2 + v3) + v4), v + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
     for c in found:
         assert contest.check(c, np.concatenate([q, v], axis=1), rollouts.TOLERANCE) < rollouts.TOLERANCE
+
+
+def test_the_bound_of_a_kernel_is_of_its_own_functions(monkeypatch):
+    """Of straight-line functions of the wanted lanes, without calls and jumps; the model is asked once for each."""
+    from benchmarks import throughput
+
+    asked = []
+
+    def said(command, **given):
+        asked.append(given["input"])
+        return subprocess.CompletedProcess(command, 0, "Instructions:      20\nTotal Cycles:      35\n", "")
+
+    monkeypatch.setattr(throughput.subprocess, "run", said)
+    functions = "".join(
+        f"\n{name}:\n\tvmulpd a, b\n\tcall x\n\tret\n.Lfunc_end" for name in ("chunk4_0", "chunk4_1", "chunk1_0")
+    )
+    assert throughput.bound(functions, 4, "znver3", "llvm-mca") == (4, 7.0)
+    assert asked == ["\tvmulpd a, b"] * 2
