@@ -1,7 +1,7 @@
 """What LLVM's model of a processor says of a kernel's arithmetic: `python -m benchmarks.throughput` (needs llvm-mca).
 
 Cycles for one block of lanes, of the straight-line functions alone: no sines and cosines of inputs, no rows that become
-columns and back, no memory but the L1 cache. A kernel cannot be faster on such a processor than that, whatever surrounds it.
+columns and back, no memory but the L1 cache. By the model a kernel cannot be faster, whatever surrounds its arithmetic.
 """
 
 import argparse
