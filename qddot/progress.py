@@ -142,7 +142,8 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        if self._sink is not None and _active[-1:] == [self]:
+        said = [other for other in _active if other._sink is not None]  # a loop within another that says enough is silent
+        if self._sink is not None and said[-1:] == [self]:
             self._is_shown = True
             self._sink.show(self.text)
 
