@@ -28,11 +28,12 @@ from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
 _ANGLES_AT_A_TIME = 4  # for the latency of one to be that of all
+# By registers and spills that NVIDIA's assembler reports, not by times on a card (docs/decisions/0044)
 ONE_THREAD_MAX_OPS = 4500  # of a program whose values are mostly in registers
 REPEATED_MAX_RATIO = 1.7  # of the operations of all threads of a state to those of one
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
 _SHARED_MAX_BYTES = 48 << 10  # of a block on every card
-STAGED_MAX_BYTES = 14_000  # of a warp's rows in shared memory: a multiprocessor has room for sixteen such warps
+STAGED_MAX_BYTES = 14_000  # of a warp's input rows in shared memory; results, sines and cosines come on top
 
 
 class GridOptions(NamedTuple):
