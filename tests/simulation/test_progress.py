@@ -202,6 +202,16 @@ def test_inverse_dynamics_with_contacts_says_how_far_it_is(in_pieces):
     assert np.array_equal(told.tau, robot.contact_inverse_dynamics(q, np.zeros(18), wanted, contacts).tau)
 
 
+def test_a_loop_that_says_nothing_does_not_hide_the_line_around_it(terminal):
+    with Progress("recording") as line:
+        line.done = 0.5
+        with Loop("simulating", 10_000_000) as loop:
+            assert next(loop.pieces(10_000_000)) == 10_000_000, "it says nothing, and runs in one piece"
+            time.sleep(0.2)
+            assert "recording, 50 %" in terminal.getvalue()
+    assert "simulating" not in terminal.getvalue()
+
+
 def test_a_recording_says_how_far_it_is(terminal, tmp_path):
     robot = qddot.Robot(qddot.load("pendulum").model, compiled=False)
     record_simulation(robot, tmp_path / "run", [0.1], [0.0], dt=1e-3, steps=150, chunk=50)
