@@ -146,12 +146,12 @@ def array_parameters(operands: Sequence[GridOperand]) -> list[str]:
     return [*given, "ptr addrspace(1) %scratch"]
 
 
-def own_row(x: GridOperand, T: str) -> list[str]:
+def own_row(x: GridOperand, T: str, name: str = "p") -> list[str]:
     """This thread's state in an array that is not staged."""
     i = x.index
     return [
-        f"  %own.o{i} = mul i64 %state, %s{i}",
-        f"  %p{i} = getelementptr {T}, ptr addrspace(1) %a{i}, i64 %own.o{i}",
+        f"  %{name}.o{i} = mul i64 %state, %s{i}",
+        f"  %{name}{i} = getelementptr {T}, ptr addrspace(1) %a{i}, i64 %{name}.o{i}",
     ]
 
 

@@ -114,6 +114,22 @@ class Emitter:
         V = self.V
         return f"  %{pair} = call {{ {V}, {V} }} @{sincos.function(self.T, self.lanes)}({V} {angle}, ptr %env)"
 
+    def near_sincos(self, pair: str, angle: str) -> list[str]:
+        """Lines that compute %pair of an angle without a branch, and %pair.far, whether it is beyond the limit of that."""
+        V = self.V
+        return [
+            f"  %{pair} = call {{ {V}, {V} }} @{sincos.near_function(self.T, self.lanes)}({V} {angle})",
+            f"  %{pair}.size = call {V} @llvm.fabs.{self.suffix}({V} {angle})",
+            f"  %{pair}.far = fcmp ogt {V} %{pair}.size, {self.const(sincos.LIMIT)}",
+        ]
+
+    def mended_sincos(self, pair: str, angle: str, near: str) -> list[str]:
+        """Lines that compute %pair of an angle of any size from the pair that is right for near ones."""
+        V = self.V
+        both, parts = f"{{ {V}, {V} }}", [self.of_pair(f"{pair}.{op}", near, op) for op in ("sin", "cos")]
+        given = f"{V} {angle}, {V} %{pair}.sin, {V} %{pair}.cos, ptr %env"
+        return [*parts, f"  %{pair} = call {both} @{sincos.beyond_function(self.T, self.lanes)}({given})"]
+
     def sine_or_cosine(self, n: int, op: str, angle: int, value: str, known: set[int]) -> list[str]:
         """Lines that compute %v{n} of an angle, of which both are computed together, the first time one is needed."""
         lines = [] if angle in known else [self.sincos(f"sc{angle}", value)]
