@@ -19,7 +19,7 @@ from qddot.compiler.codegen.llvm.thread_program import WHOLE_ROW_MAX_NUMBERS
 GROUPS = (1, 2, 4, 6, 8, 16)
 FUNCTION_OPS = (8000, 4000, 16000)
 REGISTERS = (128, 168, 96, 80, 64)
-NEAR_OPS = (0, 8000)
+NEAR_OPS = (0, 10_000)
 THREADS = (32, 64, 128)
 TILES = (1, 2, 3, 4)
 

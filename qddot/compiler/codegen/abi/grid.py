@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
-from qddot.compiler.codegen.abi.grid_angles import angle_loop, near_or_far, table_of_angles
+from qddot.compiler.codegen.abi.grid_angles import angle_loop, far_angle_loop, near_or_far, table_of_angles
 from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
@@ -38,7 +38,6 @@ from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
 # By registers and spills that NVIDIA's assembler reports, not by times on a card (docs/decisions/0044)
-FAR_FUNCTION_MAX_OPS = 1000  # of a function that is for far angles
 ONE_THREAD_MAX_OPS = 4500  # of a program whose values are mostly in registers
 REPEATED_MAX_RATIO = 1.7  # of the operations of all threads of a state to those of one
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
@@ -53,9 +52,7 @@ class GridOptions(NamedTuple):
     groups: int = 1
     function_max_ops: int = 8000
     tile_buffers: int = 1
-    near_max_ops: int = (
-        3000  # of a program that computes sines and cosines where it needs them, with a second one for far angles
-    )
+    near_max_ops: int = 5000  # of a program without branches at sines, with a second one for angles far from zero
     direct_max_numbers: int = 8  # of a row that is not staged in shared memory
     max_registers: int = 0  # of a thread; 0: what the assembler takes
     strided: bool = True
@@ -213,7 +210,7 @@ class Grid:
         """What threads with far angles compute."""
         if not self.is_near:
             return None
-        options = ThreadOptions(FAR_FUNCTION_MAX_OPS, self.options.tile_buffers, is_cold=True)
+        options = ThreadOptions(self.options.function_max_ops, self.options.tile_buffers, is_cold=True)
         return ThreadProgram(f"{self.name}.far", self.program, self.emitter, self.far_arguments, options)
 
     @property
@@ -251,7 +248,7 @@ class Grid:
     def _kernel(self, programs: list[ThreadProgram]) -> str:
         operands = (*self.arguments.inputs, self.arguments.output)
         scratch, far = max(p.scratch for p in programs), self.far_program
-        local = {"mem": max(scratch, far.scratch), "pairs": self.arguments.angle_pitch} if far else {"mem": scratch}
+        local = {"mem": scratch, **({"far.mem": far.scratch, "pairs": self.arguments.angle_pitch} if far else {})}
         frame = Frame(
             self.name,
             array_parameters(operands),
@@ -322,12 +319,12 @@ class Grid:
         return [
             *near_or_far(near.calls(given), "computed"),
             *(line for x in far.arguments.inputs for line in own_row(x, self.T, "far.p")),
-            *angle_loop(self.name, far.arguments, self.emitter, "%far.p0", side_by_side=False),
-            *far.calls(self._given(far.arguments, "far.p")),
+            *far_angle_loop(self.name, far.arguments, self.emitter, "%far.p0"),
+            *far.calls(self._given(far.arguments, "far.p", "far.mem")),
             "  br label %computed",
         ]
 
-    def _given(self, arguments: Arguments, name: str) -> str:
+    def _given(self, arguments: Arguments, name: str, memory: str = "mem") -> str:
         """What a program is called with; its inputs are at pointers of this name."""
         given = []
         for x in arguments.inputs:
@@ -344,4 +341,4 @@ class Grid:
             ]
         else:
             given += [f"ptr addrspace(1) %p{out.index}", *(f"i64 {c}" for c in out.strides if out.strided)]
-        return ", ".join([*given, f"{self.arguments.angle_pointer} %sc", "ptr %mem", "ptr %env"])
+        return ", ".join([*given, f"{self.arguments.angle_pointer} %sc", f"ptr %{memory}", "ptr %env"])

@@ -166,6 +166,11 @@ def beyond_function(T: str, lanes: int) -> str:
     return f"{function(T, lanes)}_beyond"
 
 
+def mended_function(T: str, lanes: int) -> str:
+    """The name of the same function, which is no call in the end."""
+    return f"mended_{function(T, lanes)}"
+
+
 def define(T: str, lanes: int, fused: bool, own: bool = False) -> str:
     """`@sincos(x, env)` on numbers of type T: returns {sin, cos}. `fused`: whether there are fused multiply-adds.
 
@@ -209,7 +214,7 @@ done:
   %pair = insertvalue {both} %half, {V} %cos_out, 1
   ret {both} %pair
 }}
-{self._beyond(both)}"""
+{self._beyond()}"""
 
     def near(self) -> str:
         """The function without the test and what follows it."""
@@ -265,7 +270,7 @@ done:
             self.lines.append(f"  %any = call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.B} %large)")
         self.lines.append(f"  br i1 {any_large}, label %slow, label %done, !prof !0")
 
-    def _beyond(self, both: str) -> str:
+    def _beyond(self) -> str:
         """The lanes beyond the limit, one by one, by functions of doubles."""
         V, lines, before = self.V, list[str](), "%entry"
         values = {"sin": "%sin", "cos": "%cos"}
@@ -285,8 +290,15 @@ done:
                 lines.append(f"  %{name}.{k} = phi {V} [ {value}, {before} ], [ {called[name]}, %call{k} ]")
             values, before = {name: f"%{name}.{k}" for name in values}, f"%next{k}"
         body = "\n".join(lines)
-        arguments = f"{V} %x, {V} %sin, {V} %cos, ptr %env"
-        return f"""define internal {both} @{beyond_function(self.T, self.lanes)}({arguments}) noinline cold {{
+        names = [(beyond_function(self.T, self.lanes), "noinline cold")]
+        if self.own:
+            names.append((mended_function(self.T, self.lanes), "alwaysinline"))
+        return "\n".join(self._beyond_text(name, attributes, body, values) for name, attributes in names)
+
+    def _beyond_text(self, name: str, attributes: str, body: str, values: dict[str, str]) -> str:
+        V = self.V
+        both, arguments = f"{{ {V}, {V} }}", f"{V} %x, {V} %sin, {V} %cos, ptr %env"
+        return f"""define internal {both} @{name}({arguments}) {attributes} {{
 entry:
 {"" if self.own else _LIBRARY}{body}
   %half = insertvalue {both} poison, {V} {values["sin"]}, 0

@@ -28,10 +28,9 @@ class ThreadOptions:
     function_max_ops: int  # operations of one function
     tile_buffers: int  # tiles of results that a warp holds at a time
     is_whole: bool = True  # whether one thread computes the whole result
-    is_near: bool = (
-        False  # whether sines and cosines are right for near angles only, and a flag says where there are others
-    )
-    is_cold: bool = False  # whether it is seldom called
+    # Whether sines, cosines and reciprocals have no branches, and a flag says where angles or divisors are far from one.
+    is_near: bool = False
+    is_cold: bool = False  # whether it is for states that raise the flag
 
 
 class ThreadFunction:
@@ -44,7 +43,7 @@ class ThreadFunction:
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
         self.angles: set[int] = set()
-        self.far = ""  # whether an angle so far was not near
+        self.far = ""  # whether an angle or a divisor so far was not near
         self.labels = 0
 
     def text(self) -> str:
@@ -60,7 +59,6 @@ class ThreadFunction:
             self._raise_flag()
         body = "\n".join(self.lines)
         name, inline = f"{self.whole.name}_{self.number}", " alwaysinline" if self.whole.is_inlined else " noinline"
-        inline += " cold" if self.whole.options.is_cold else ""
         return f"define internal void @{name}({self.whole.arguments.parameters}){inline} #1 {{\n{body}\n  ret void\n}}\n"
 
     def _compute(self, n: int) -> None:
@@ -69,19 +67,24 @@ class ThreadFunction:
             value = "" if args[0] in self.angles else self._value(args[0])
             if value and self.whole.options.is_near:
                 self._near(args[0], value)
+            elif value and self.whole.options.is_cold:
+                self._mended(args[0], value)
             self.lines += self.emitter.sine_or_cosine(n, op, args[0], value, self.angles)
+        elif self.whole.options.is_near and self._is_reciprocal(n):
+            self._reciprocal(n)
         else:
             self.lines += self.emitter.operation(n, op, [self._value(x) for x in args])
         self.names[n] = f"%v{n}"
 
     def _near(self, angle: int, value: str) -> None:
-        pair = f"sc{angle}"
-        self.lines += self.emitter.near_sincos(pair, value)
+        self.lines += self.emitter.near_sincos(f"sc{angle}", value)
         self.angles.add(angle)
-        before, self.far = self.far, f"%{pair}.far"
-        if before:
-            self.lines.append(f"  %{pair}.any = or i1 {before}, %{pair}.far")
-            self.far = f"%{pair}.any"
+        self._note_far(f"%sc{angle}")
+
+    def _mended(self, angle: int, value: str) -> None:
+        self.lines += self.emitter.near_sincos(f"near{angle}", value)
+        self.lines += self.emitter.mended_sincos(f"sc{angle}", value, f"near{angle}")
+        self.angles.add(angle)
 
     def _raise_flag(self) -> None:
         """Says that an angle was not near."""
@@ -91,6 +94,22 @@ class ThreadFunction:
             "  %far.now = or i32 %far.before, %far.here",
             "  store i32 %far.now, ptr %mem",
         ]
+
+    def _is_reciprocal(self, n: int) -> bool:
+        args = self.graph.args[n]
+        return self.graph.ops[n] == "div" and self.graph.ops[args[0]] == "const" and self.graph.args[args[0]] == (1.0,)
+
+    def _reciprocal(self, n: int) -> None:
+        """Without the branch that division has for the smallest and the largest numbers."""
+        self.lines += self.emitter.near_reciprocal(n, self._value(self.graph.args[n][1]))
+        self._note_far(f"%v{n}")
+
+    def _note_far(self, name: str) -> None:
+        """Joins %name.far to what was far before."""
+        before, self.far = self.far, f"{name}.far"
+        if before:
+            self.lines.append(f"  {name}.any = or i1 {before}, {name}.far")
+            self.far = f"{name}.any"
 
     def _value(self, n: int) -> str:
         op = self.graph.ops[n]
@@ -206,7 +225,7 @@ class ThreadProgram:
         body = [n for n in program.body if n not in self.sincos]
         self.functions = cut(body, options.function_max_ops)
         self.computed = set(body)
-        self.is_inlined = len(self.functions) == 1 and not options.is_cold
+        self.is_inlined = len(self.functions) == 1
         self.places: dict[int, list[int]] = {}
         for k, n in enumerate(program.outputs):
             self.places.setdefault(n, []).append(k)
