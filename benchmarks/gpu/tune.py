@@ -1,8 +1,8 @@
 """The search for layouts: which options of `grid.GridOptions` make each kernel fastest.
 
-Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are; a
-where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go forward in turn, so that all
-have seen their most promising layouts when time ends.
+Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are;
+where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go
+forward in turn, so that all have seen their most promising layouts when time ends.
 """
 
 import time

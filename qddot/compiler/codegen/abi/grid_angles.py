@@ -97,7 +97,9 @@ class _AngleLoop:
             lines.append(f"  %near.far = or i1 {last}, false")
         else:
             pair = "mended"
-            lines += [line for j in group for line in e.mended_sincos(f"mended.pair{j}", f"%{own}.angle{j}", f"{own}.pair{j}")]
+            lines += [
+                line for j in group for line in e.mended_sincos(f"mended.pair{j}", f"%{own}.angle{j}", f"{own}.pair{j}")
+            ]
         return [
             *lines,
             *(line for j in group for line in self._stored(j, f"{pair}.pair{j}")),
