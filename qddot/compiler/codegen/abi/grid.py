@@ -168,14 +168,14 @@ def shared_row(program: Program, given: Arguments) -> int | None:
 
 
 def is_near(program: Program, given: Arguments, options: GridOptions) -> bool:
-    """Whether the program computes sines and cosines itself, and is computed once more by the threads with far angles.
+    """Whether the program has no branches at sines and reciprocals, and is computed once more by threads with far numbers.
 
     Threads that write tiles together cannot do that.
     """
     graph, out = program.graph, given.output
-    has_angles = any(graph.ops[n] in ("sin", "cos") for n in program.body)
+    has_branches = any(graph.ops[n] in ("sin", "cos", "div") for n in program.body)
     fits = len(program.body) <= min(options.near_max_ops, options.function_max_ops) and options.groups == 1
-    return has_angles and fits and (not out.staged or out.size <= WHOLE_ROW_MAX_NUMBERS)
+    return has_branches and fits and (not out.staged or out.size <= WHOLE_ROW_MAX_NUMBERS)
 
 
 def strided_arguments(inputs: Sequence[Shape], output: Shape) -> Arguments:
