@@ -128,9 +128,6 @@ def test_a_branch_that_is_nan_stays_nan():
         assert np.isfinite(_run(graph, nodes, [1.0, 1.0])).all()
 
 
-
-
-
 def test_infinite_slopes_are_infinite():
     graph, outputs, _ = trace(lambda x: np.array([scalars.sqrt(x[0]), scalars.arctan2(x[0], x[1])], dtype=object), [2])
     rows = [vjp(graph, [y], _inputs(graph, 2), [graph.const(1.0)]) for y in outputs]
