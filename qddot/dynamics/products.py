@@ -207,6 +207,18 @@ def ambient_rate(model: Model, q: Sequence[Scalar], v: Sequence[Scalar]) -> list
     return out
 
 
+def squared_rates(model: Model) -> list[float]:
+    """The squares of the coordinates' rates of change along each degree of freedom. The rates along two of them are at
+    right angles, and their squares are the same everywhere: 1, and 1/4 for the turns of a quaternion.
+    """
+    out = [0.0] * model.nv
+    for i, slot in _independent(model):
+        joint = model.joint[i]
+        for k in range(joint.nv):
+            out[slot.v.start + k] = sum(float(rate) ** 2 for rate in joint.along(joint.neutral(), k))
+    return out
+
+
 def on_sphere(model: Model, q: Sequence[Scalar], change: Sequence[Scalar]) -> list[Scalar]:
     """What remains of a change or a gradient of coordinates without the parts along quaternions."""
     out = list(change)
