@@ -81,7 +81,7 @@ def _after(of: Signature, sweep: str, by: Named, prefix: str) -> Signature:
     return Signature({**of.inputs, f"{prefix}cotangent": of.output}, (sum(map(prod, parts.values())),), parts)
 
 
-# ---- what is asked for -----------------------------------------------------------------------------------------------
+# ---- options, checked -------------------------------------------------------------------------------------------------
 
 
 def checked(function: Function, free: Sequence[str], given: Mapping[str, Any]) -> Product | None:
