@@ -63,13 +63,13 @@ def enter(kernel: Kernel, identity: str) -> int:
             handlers()
             _write(key, identity, kernel, _words(kernel))
         elif found.identity != identity:
-            raise InputError(f"two kernels have the same key of 64 bits: {identity} and {found.identity}; make one of them anew")
+            raise InputError(f"two kernels have the same key, {key}: {identity} and {found.identity}; take other options for one of them")
     return key
 
 
 def key_of(identity: str) -> int:
-    """A number of 64 bits, never 0."""
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "little") or 1
+    """A number of 63 bits, never 0: attributes of programs have a sign."""
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "little") >> 1 or 1
 
 
 def _write(key: int, identity: str, kernel: Kernel, words: Any) -> None:
