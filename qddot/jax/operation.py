@@ -25,16 +25,15 @@ from qddot.compiler.runtime.arguments import Signature
 from qddot.compiler.runtime.kernel import Kernel, Shape
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.engine import Engine
+from qddot.dynamics.products import JVP, VJP, Product
 from qddot.dynamics.request import Request
 from qddot.version import __version__
 
-# What a kernel of each kind is asked for, and whether it takes a cotangent; then how many tangents.
-_OPTIONS: dict[str, dict[str, Any]] = {
-    "value": {},
-    "jvp": {"jvp": True},
-    "vjp": {"vjp": True},
-    "jvp_jvp": {"jvp": 2},
-    "vjp_jvp": {"vjp": True, "jvp": True},
+_SWEEPS = {  # of `dynamics.products`
+    "jvp": (JVP,),
+    "vjp": (VJP,),
+    "jvp_jvp": (JVP, JVP),
+    "vjp_jvp": (VJP, JVP),
 }
 TANGENTS = {"value": 0, "jvp": 1, "vjp": 0, "jvp_jvp": 2, "vjp_jvp": 1}
 HAS_COTANGENT = {"vjp", "vjp_jvp"}
@@ -95,11 +94,12 @@ class Operation:
 
     def kernel(self, target: str) -> Kernel:
         """The kernel that computes it."""
-        options = dict(_OPTIONS[self.kind])
-        if options:
-            options |= {"wrt": self.wrt, "coordinates": "ambient"}
-        return self.engine.kernel(replace(self.request, target=target, **options))
+        return self.engine.kernel(self._requested(target))
 
     def identity(self, target: str) -> str:
         """All that its results depend on, for programs that outlive the process."""
-        return repr((__version__, self.digest, replace(self.request, target=target), self.kind, self.wrt))
+        return repr((__version__, self.digest, self._requested(target)))
+
+    def _requested(self, target: str) -> Request:
+        product = Product(_SWEEPS[self.kind], self.wrt, "ambient") if self.kind in _SWEEPS else None
+        return replace(self.request, target=target, product=product)
