@@ -1,12 +1,12 @@
-"""A robot's functions as operations of JAX: `qddot.jax.Dynamics(robot)`, or `robot.jax()`; extra `[jax]`."""
+"""A robot's dynamics as operations of JAX: compiled, batched, differentiable, under `jit`, `vmap` and `shard_map`.
 
-from __future__ import annotations
+`Dynamics(robot)` has the methods of `Robot`, on JAX arrays (docs/jax.md). Needs the extra `[jax]`.
+"""
 
-try:
-    import jax as _jax  # noqa: F401  first, so that the error below says what is missing
-except ImportError as error:
-    raise ImportError(f"qddot.jax needs JAX ({error}); install it with: pip install 'qddot[jax]'") from error
+from qddot.errors import extra
 
-from qddot.jax.dynamics import Dynamics
+extra("jax", "jax", "qddot.jax")
+
+from qddot.jax.dynamics import Dynamics  # noqa: E402  what it stands on is looked for first
 
 __all__ = ["Dynamics"]

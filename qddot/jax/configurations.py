@@ -38,7 +38,7 @@ def tangent_gradient(model: Model, q: Any, gradient: Any) -> Any:
     q, gradient = (jnp.broadcast_to(x, (*batch, model.nq)) for x in (q, gradient))
     still = jnp.zeros((*batch, model.nv), q.dtype)
     _, back = jax.vjp(lambda v: integrate(model, q, v), still)
-    return back(gradient.astype(q.dtype))[0]
+    return back(gradient)[0]
 
 
 def _split(model: Model, x: Any, which: str, name: str) -> dict[int, Sequence[Any]]:
@@ -61,5 +61,4 @@ def _gathered(model: Model, of_joint: Callable[[int], Sequence[Any]], *like: Any
     """What each joint gives, as one array."""
     parts = [value_of(x) for i, _ in model.outward() if model.mimic[i] is None for x in of_joint(i)]
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in like))
-    dtype = jnp.result_type(float, *like) if not like[0].dtype == jnp.float32 else jnp.result_type(*like)
-    return jnp.stack([jnp.broadcast_to(jnp.asarray(x, dtype), batch) for x in parts], axis=-1)
+    return jnp.stack([jnp.broadcast_to(jnp.asarray(x, like[0].dtype), batch) for x in parts], axis=-1)

@@ -25,7 +25,7 @@ def usable(solver: Constrained) -> Constrained:
     """The solver of a robot whose independent constraints are the same in all configurations."""
     if solver.has_other_ranks:
         raise InputError(
-            f"robot {solver.model.name!r} has configurations in which more of its constraints are independent than in others, "
+            f"robot {solver.model.name!r} has configurations with more independent constraints than others, "
             f"and programs of JAX are made for one choice of them; take Robot's methods on NumPy arrays"
         )
     return solver

@@ -14,12 +14,14 @@ from qddot.dynamics.catalogue import ALL, lookup
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.request import checked, ignores_loops, twist_rows
-from qddot.errors import InputError, unexpected
+from qddot.errors import InputError, one_name, unexpected
 from qddot.jax import configurations, constrained
+from qddot.jax.arrays import alike
 from qddot.jax.forces import link_forces
 from qddot.jax.functions import TABLE, Row
 from qddot.jax.operation import Operation
 from qddot.jax.primitive import call
+from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
 
 Prescribed = Iterable[str | int | tuple[str, int]]
@@ -29,22 +31,26 @@ Free = Mapping[str, Any]
 class Dynamics:
     """The functions of a robot on JAX arrays, with `jit`, `vmap` and derivatives of the first and second order.
 
-    Methods have the names, the order of arguments and the shapes of `Robot`'s, and any leading batch axes. `free=` gives
-    numbers of the model other than its own, by the names of docs/parameters.md, each with batch axes of its own:
-    `free={"link3.mass": m}`. Gradients of q have its shape and are orthogonal to unit quaternions (docs/jax.md).
+    Methods have the names, the order of arguments and the shapes of `Robot`'s, and any leading batch axes. `free` names
+    parameters (docs/parameters.md) that methods take as keyword arguments, each with batch axes of its own; those not given
+    keep the robot's numbers. Gradients of q have its shape and are orthogonal to unit quaternions (docs/jax.md).
     """
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
-    def __init__(self, robot: HasEngine) -> None:
-        self._stand_on(robot.engine)
+    def __init__(self, robot: HasEngine, free: str | Iterable[str] = ()) -> None:
+        self._stand_on(robot.engine, (free,) if isinstance(free, str) else free)
 
-    def _stand_on(self, engine: Engine) -> None:
+    def _stand_on(self, engine: Engine, free: Iterable[str]) -> None:
         self.engine, self.model = engine, engine.model
+        self.free = tuple(one_name(x, "a parameter in free=") for x in free)
+        parameters.parameters(self.model, self.free)
         if self.model.nv == 0:
-            raise InputError(f"robot {self.model.name!r} has no degrees of freedom, so there is nothing to compute with JAX")
+            raise InputError(
+                f"robot {self.model.name!r} has no degrees of freedom, so there is nothing to compute with JAX"
+            )
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -63,22 +69,22 @@ class Dynamics:
     # ---- dynamics
 
     def inverse_dynamics(
-        self, q: Any, v: Any, a: Any, f_ext: Any = None, *, expressed_in: str = "frame", free: Free | None = None
+        self, q: Any, v: Any, a: Any, f_ext: Any = None, *, expressed_in: str = "frame", **free: Any
     ) -> Any:
         """The joint forces that give the accelerations a; `f_ext` as in `Robot.inverse_dynamics`."""
         if self.model.is_constrained:
-            return self.constrained_inverse_dynamics(q, v, a, f_ext, expressed_in=expressed_in, free=free)[0]
+            return self.constrained_inverse_dynamics(q, v, a, f_ext, expressed_in=expressed_in, **free)[0]
         return self._run("inverse_dynamics", (q, v, a), f_ext, expressed_in, free)
 
     def forward_dynamics(
-        self, q: Any, v: Any, tau: Any, f_ext: Any = None, *, expressed_in: str = "frame", free: Free | None = None
+        self, q: Any, v: Any, tau: Any, f_ext: Any = None, *, expressed_in: str = "frame", **free: Any
     ) -> Any:
         """The accelerations that the joint forces tau give, loops closed; `f_ext` as in `Robot.inverse_dynamics`.
 
         States whose loops are open, or whose constraints depend on each other, are NaN.
         """
         if self.model.is_constrained:
-            return self.constrained_forward_dynamics(q, v, tau, f_ext, expressed_in=expressed_in, free=free)[0]
+            return self.constrained_forward_dynamics(q, v, tau, f_ext, expressed_in=expressed_in, **free)[0]
         self.engine.solvability.require_mass()
         return self._run("forward_dynamics", (q, v, tau), f_ext, expressed_in, free)
 
@@ -91,7 +97,7 @@ class Dynamics:
         *,
         gains: Any = None,
         expressed_in: str = "frame",
-        free: Free | None = None,
+        **free: Any,
     ) -> tuple[Any, Any]:
         """Accelerations and the constraints' forces λ; `gains` as in `Robot.constrained_forward_dynamics`."""
         solver = constrained.usable(solver_of(self.engine))
@@ -116,7 +122,7 @@ class Dynamics:
         choice: str = "torque",
         weights: Any = 1.0,
         expressed_in: str = "frame",
-        free: Free | None = None,
+        **free: Any,
     ) -> tuple[Any, Any]:
         """Joint forces and the constraints' forces λ, with the choices of `Robot.constrained_inverse_dynamics`.
 
@@ -128,7 +134,7 @@ class Dynamics:
         driven = [self.model.joint_names[i] for i, _ in self.model.outward() if self._is_driven(i)]
         mask = np.isin(np.arange(self.nv), self.model.dof_indices(driven if actuated is None else actuated))
         forces = self._tree._run("inverse_dynamics", (q, v, a), f_ext, expressed_in, free)
-        A = self.constraint_jacobian(q, free=free)
+        A = self.constraint_jacobian(q, **free)
         passive, weight = (jnp.broadcast_to(jnp.asarray(x, forces.dtype), (self.nv,)) for x in (tau_passive, weights))
         return constrained.inverse_result(forces, A, mask, passive, choice, weight)
 
@@ -142,7 +148,7 @@ class Dynamics:
         *,
         prescribed: Prescribed,
         expressed_in: str = "frame",
-        free: Free | None = None,
+        **free: Any,
     ) -> tuple[Any, Any, Any]:
         """As `hybrid_dynamics`, and the constraints' forces λ, by the method "multipliers" of `Robot`'s."""
         solver, chosen = constrained.usable(solver_of(self.engine)), self.model.dof_indices(prescribed)
@@ -162,18 +168,18 @@ class Dynamics:
         *,
         prescribed: Prescribed,
         expressed_in: str = "frame",
-        free: Free | None = None,
+        **free: Any,
     ) -> tuple[Any, Any]:
-        """Accelerations and forces, both complete, where `prescribed` joints have a given acceleration, the rest a force."""
+        """Accelerations and forces, both complete, some joints being `prescribed` an acceleration."""
         if self.model.is_constrained:
-            given: Any = {"prescribed": prescribed, "expressed_in": expressed_in, "free": free}
+            given: Any = {"prescribed": prescribed, "expressed_in": expressed_in, **free}
             return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, **given)[:2]
         chosen = self.model.dof_indices(prescribed)
         self.engine.solvability.require_mass(chosen)
         both = self._run("hybrid_dynamics", (q, v, a, tau), f_ext, expressed_in, free, prescribed=chosen)
         return both[..., 0, :], both[..., 1, :]
 
-    def jacobian(self, q: Any, frame: str, reference: str = "body", *, free: Free | None = None) -> Any:
+    def jacobian(self, q: Any, frame: str, reference: str = "body", **free: Any) -> Any:
         """J with twist = J v: (..., 6, nv), angular first; `reference` as in `Robot.jacobian`."""
         J = self._run("jacobian", (q,), None, "frame", free, frame=frame)
         if reference == "body":
@@ -187,13 +193,11 @@ class Dynamics:
             u = u + jnp.swapaxes(jnp.cross(p[..., None, :], jnp.swapaxes(w, -1, -2)), -1, -2)
         return jnp.concatenate([w, u], axis=-2)
 
-    def operational_space(
-        self, q: Any, v: Any, frame: str, rows: Iterable[int] = range(6), *, free: Free | None = None
-    ) -> tuple[Any, Any]:
+    def operational_space(self, q: Any, v: Any, frame: str, rows: Iterable[int] = range(6), **free: Any) -> tuple[Any, Any]:
         """Λ and μ with Λ V̇ + μ = F for the chosen rows of the frame's twist, in its own coordinates."""
         chosen = twist_rows(rows)
-        inertia = self.operational_space_inertia(q, frame, chosen, free=free)
-        return inertia, self.operational_space_bias_force(q, v, frame, chosen, free=free)
+        inertia = self.operational_space_inertia(q, frame, chosen, **free)
+        return inertia, self.operational_space_bias_force(q, v, frame, chosen, **free)
 
     def link_forces(self, q: Any, f_ext: Any, expressed_in: str = "frame") -> Any:
         """The forces on all links in their own frames, (..., n_links, 6), as `Robot.link_forces`."""
@@ -203,19 +207,20 @@ class Dynamics:
 
     def integrate(self, q: Any, v: Any, dt: Any = 1.0) -> Any:
         """The configuration reached from q with the constant velocity v after a time dt."""
-        return configurations.integrate(self.model, jnp.asarray(q), jnp.asarray(v) * dt)
+        x, u, t = alike("integrate", ("q", "v", "dt"), (q, v, dt))
+        return configurations.integrate(self.model, x, u * t)
 
     def difference(self, q0: Any, q1: Any) -> Any:
         """The velocity that leads from q0 to q1 in a unit of time."""
-        return configurations.difference(self.model, jnp.asarray(q0), jnp.asarray(q1))
+        return configurations.difference(self.model, *alike("difference", ("q0", "q1"), (q0, q1)))
 
     def normalize(self, q: Any) -> Any:
         """The configuration with its quaternions made unit."""
-        return configurations.normalize(self.model, jnp.asarray(q))
+        return configurations.normalize(self.model, *alike("normalize", ("q",), (q,)))
 
     def tangent_gradient(self, q: Any, g: Any) -> Any:
         """The gradient along the degrees of freedom, (..., nv), of a gradient g along the coordinates, (..., nq)."""
-        return configurations.tangent_gradient(self.model, jnp.asarray(q), jnp.asarray(g))
+        return configurations.tangent_gradient(self.model, *alike("tangent_gradient", ("q", "g"), (q, g)))
 
     # ---- calls of kernels
 
@@ -225,13 +230,16 @@ class Dynamics:
         inputs: tuple[Any, ...],
         f_ext: Any,
         expressed_in: str,
-        free: Free | None,
+        free: Free,
         *,
         after: Callable[[Any], Any] | None = None,
         more: tuple[Any, ...] = (),
         **static: Any,
     ) -> Any:
         """The result of a function, with external forces where there are some."""
+        for name in free:
+            if name not in self.free:
+                raise unexpected(function, name, self.free)
         if f_ext is not None:
             inputs = (*inputs, link_forces(self, inputs[0], f_ext, expressed_in), *more)
             function = f"{function}_with_forces"
@@ -242,23 +250,26 @@ class Dynamics:
             raise InputError(f"{function} takes names and numbers as {', '.join(static)}, not {static}") from None
         if program is None:
             program = self._programs[key] = jax.jit(functools.partial(self._traced, function, static))
-        result = program(inputs, {} if free is None else dict(free))
+        try:
+            result = program(inputs, dict(free))
+        except TypeError:  # of what JAX takes for no array; the error that names it
+            alike(function, (*lookup(function, "auto")[0].inputs, *free), (*inputs, *free.values()))
+            raise
         return result if after is None else after(result)
 
     def _traced(self, function: str, static: Mapping[str, Any], inputs: tuple[Any, ...], free: Free) -> Any:
         names = tuple(sorted(free))
-        arrays = _alike(function, (*inputs, *(free[name] for name in names)))
-        op = self._operation(function, tuple(static.items()), names, str(arrays[0].dtype))
+        known = (*lookup(function, "auto")[0].inputs, *names)
+        arrays = alike(function, known, (*inputs, *(free[name] for name in names)))
+        op = self._operation(function, static, names, str(arrays[0].dtype))
         own = op.signature
-        if len(arrays) != len(own.names):
-            raise InputError(f"{function} takes {', '.join(own.names)}; {len(arrays)} arrays were given")
         for k, x in enumerate(arrays):
             own.check_shape(k, x.shape)
         own.batch([x.shape for x in arrays])
         return call(op, arrays)
 
-    def _operation(self, function: str, static: tuple[tuple[str, Any], ...], free: tuple[str, ...], dtype: str) -> Operation:
-        options: Any = {**dict(static), "free": free, "dtype": dtype}
+    def _operation(self, function: str, static: Mapping[str, Any], free: tuple[str, ...], dtype: str) -> Operation:
+        options: Any = {**static, "free": free, "dtype": dtype}
         needs_rows = self.model.is_constrained and function.startswith("constrained_")
         rows = solver_of(self.engine).rows if needs_rows else None
         return Operation(self.engine, self.model.digest, checked(self.model, function, options, rows))
@@ -267,17 +278,17 @@ class Dynamics:
     def _tree(self) -> Dynamics:
         """Of the spanning tree."""
         made = Dynamics.__new__(Dynamics)
-        made._stand_on(self.engine.tree)
+        made._stand_on(self.engine.tree, self.free)
         return made
 
     def _is_driven(self, i: int) -> bool:
         return self.model.actuated[i] and self.model.mimic[i] is None
 
-    def _least(self, q: Any, lam: Any, free: Free | None) -> Any:
+    def _least(self, q: Any, lam: Any, free: Free) -> Any:
         solver = solver_of(self.engine)
         if len(solver.rows) == len(solver.names):
             return lam
-        return constrained.least(solver, self.constraint_jacobian(q, free=free), lam)
+        return constrained.least(solver, self.constraint_jacobian(q, **free), lam)
 
     def _check(self, function: str, row: Row) -> None:
         """Errors that need no state: what the robot has not, and what would ignore its loops."""
@@ -285,16 +296,6 @@ class Dynamics:
             raise ignores_loops(self.model, function)
         if row.needs_mass and self.model.mass == 0.0:
             raise InputError(f"robot {self.model.name!r} has no mass, so it has no centre of mass")
-
-
-def _alike(function: str, arrays: Iterable[Any]) -> list[Any]:
-    """Arrays of one type: float64 if one of them is, else float32."""
-    found = [jnp.asarray(x) for x in arrays]
-    dtype = jnp.result_type(float if all(not jnp.issubdtype(x.dtype, jnp.floating) for x in found) else jnp.float32, *found)
-    if dtype not in (jnp.float32, jnp.float64):
-        shown = ", ".join(str(x.dtype) for x in found)
-        raise InputError(f"{function}: kernels compute in float32 or float64, and the arguments hold {shown}; cast them first")
-    return [x.astype(dtype) for x in found]
 
 
 _RESOLVED: dict[str, Callable[[Model, Any], Any]] = {
@@ -311,14 +312,15 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
     needs = tuple(x for x in found.needs if found.is_task or x != "rows")
     takes = (*inputs, *(["f_ext"] if row.takes_forces else []), *(x for x in needs if x not in ("prescribed",)))
 
-    def method(self: Dynamics, *args: Any, free: Free | None = None, **given: Any) -> Any:
+    def method(self: Dynamics, *args: Any, **given: Any) -> Any:
+        free = {x: given.pop(x) for x in self.free if x in given}
         named = dict(zip(takes, args, strict=False)) | given
         expressed_in = named.pop("expressed_in", "frame") if row.takes_forces else "frame"
         if len(args) > len(takes) or named.keys() & set(takes[: len(args)]) & given.keys():
             raise InputError(f"{name} takes {', '.join(takes)}; {len(args)} arguments were given")
         for x in named:
             if x not in takes and x not in needs:
-                raise unexpected(name, x, (*takes, *needs, "free"))
+                raise unexpected(name, x, (*takes, *needs, *self.free))
         if missing := [x for x in (*inputs, *needs) if x not in named and x != "rows"]:
             raise InputError(f"{name} needs {', '.join(missing)}")
         static = {x: _RESOLVED[x](self.model, named.get(x)) for x in needs}

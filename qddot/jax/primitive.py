@@ -48,7 +48,9 @@ def _abstract(*avals: Any, op: Operation) -> Any:
     for k, x in enumerate(avals):
         own.check_shape(k, x.shape)
         if x.dtype != op.request.dtype:
-            raise InputError(f"{own.function}: {own.names[k]} holds {x.dtype}, and this kernel computes in {op.request.dtype}")
+            raise InputError(
+                f"{own.function}: {own.names[k]} holds {x.dtype}, and this kernel computes in {op.request.dtype}"
+            )
     first = avals[0]
     return first.update(shape=(*own.batch([x.shape for x in avals]), *own.output), weak_type=False)
 
@@ -118,9 +120,7 @@ def _only(op: Operation, row: list[Any], given: list[Any], moves: tuple[str, ...
     return [jnp.zeros(x.shape, x.dtype) if _is_zero(t) else t for x, t in zipped]
 
 
-def _linear(
-    op: Operation, inputs: list[Any], cotangent: list[Any], rows: list[list[Any]], moves: tuple[str, ...]
-) -> Any:
+def _linear(op: Operation, inputs: list[Any], cotangent: list[Any], rows: list[list[Any]], moves: tuple[str, ...]) -> Any:
     """The operation with other tangents; the first derivative takes those alone that are not zero."""
     if op.kind == "jvp" and moves != op.wrt:
         (row,) = rows
@@ -146,7 +146,7 @@ def _along_inputs(
     slopes = [_or_zeros(d_inputs[name], by_name[name]) for name in made.wrt]
     if op.kind == "jvp":
         row = dict(zip(op.wrt, others[0], strict=True))
-        first = [row.get(name, None) for name in made.wrt]
+        first = [row.get(name) for name in made.wrt]
         given = [_zeros_like(by_name[name]) if t is None else t for name, t in zip(made.wrt, first, strict=True)]
         return call(made, [*inputs, *given, *slopes])
     whole = call(made, [*inputs, others[0], *slopes])

@@ -63,7 +63,8 @@ def enter(kernel: Kernel, identity: str) -> int:
             handlers()
             _write(key, identity, kernel, _words(kernel))
         elif found.identity != identity:
-            raise InputError(f"two kernels have the same key, {key}: {identity} and {found.identity}; take other options for one of them")
+            both = f"{identity} and {found.identity}"
+            raise InputError(f"two kernels have the same key {key}, {both}; take other options for one of them")
     return key
 
 

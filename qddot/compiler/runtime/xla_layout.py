@@ -1,6 +1,6 @@
 """Layouts that generated handlers for XLA read (`codegen.abi.xla_ffi`).
 
-Offsets are in bytes, of the structures in XLA's `xla/ffi/api/c_api.h`, interface 0.1 and later: newer versions append to them.
+Offsets are in bytes, of the structures in XLA's `xla/ffi/api/c_api.h`, interface 0.1 and later: newer ones append to them.
 A test compares them with the header of the JAX at hand.
 """
 
