@@ -266,7 +266,7 @@ def _two_axes(op: Operation, args: Sequence[Any]) -> tuple[list[Any], int, int]:
 
 
 @functools.cache
-def _register(platform: str) -> None:
+def register(platform: str) -> None:
     """Tells XLA, once, where its calls go."""
     handlers = xla_ffi.handlers()
     address = handlers.cuda if platform == "CUDA" else handlers.cpu
@@ -280,7 +280,7 @@ def _register(platform: str) -> None:
 
 
 def _lowered(platform: str, *args: Any, op: Operation) -> Any:
-    _register(platform)
+    register(platform)
     target = "cuda" if platform == "CUDA" else "cpu"
     kernel = op.kernel(target)
     key = xla_ffi.enter(kernel, op.identity(target))
