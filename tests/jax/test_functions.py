@@ -45,8 +45,10 @@ def moving_link(robot):
 
 
 def needs_of(robot, name):
-    """What else a function takes; of a frame the rows along which every robot here can move it."""
-    known = {"frame": moving_link(robot), "prescribed": (0,), "rows": (4,)}
+    """What else a function takes; of a frame a row along which the robot moves it."""
+    link, q = moving_link(robot), robot.random_state(np.random.default_rng(0))[0]
+    row = 3 + int(np.argmax(np.abs(robot.jacobian(q, link)[3:]).max(axis=-1)))
+    known = {"frame": link, "prescribed": (0,), "rows": (row,)}
     return {x: known[x] for x in ALL[name].needs}
 
 
