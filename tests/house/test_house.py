@@ -36,8 +36,9 @@ MAY_IMPORT = {
     "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # in time, files, pictures
     "tasks": DATA | {"algorithms", "compiler", "dynamics"},  # what a robot is to reach: inverse kinematics, control
     "viewer": DATA | {"formats"},  # shapes come from files
+    "jax": DATA | {"algorithms", "compiler", "dynamics"},  # operations of JAX
     # the facade
-    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "viewer"},
+    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "jax", "viewer"},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands

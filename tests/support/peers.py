@@ -21,6 +21,7 @@ HOW = {
     "mujoco_warp": "pip install 'qddot[models]'",
     "xacro": "pip install 'qddot[xacro]'",
     "gymnasium": "pip install 'qddot[test]'",
+    "jax": "pip install 'qddot[jax]'",
 }
 MISSING = frozenset(filter(None, os.environ.get("QDDOT_TEST_WITHOUT", "").replace(" ", "").split(",")))
 
