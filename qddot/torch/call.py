@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
-from math import prod
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from qddot.dynamics.catalogue import input_shapes, lookup
+from qddot.dynamics import products
+from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.request import OPTIONS, Request, checked
@@ -73,11 +73,10 @@ class Signature:
         self.call, self.engine = call, _engine(call)
         model, function = self.engine.model, lookup(call.function, "auto")[0]
         self.request = self._checked()
-        self.names: tuple[str, ...] = (*function.inputs, *call.free)
-        self.shapes: tuple[Shape, ...] = tuple(input_shapes(model, function, call.free))
-        self.value: Shape = function.shape(model, dict(self.request.static))
-        self.of_name = dict(zip(self.names, self.shapes, strict=True))
-        self.row = sum(prod(self.of_name[name]) for name in call.wrt)
+        own = products.signature(model, function, call.free, dict(self.request.static), self.request.product)
+        self.names: tuple[str, ...] = (*function.inputs, *call.free)  # of the function's own inputs
+        self.inputs = own.inputs
+        self.output, self.parts = own.output, own.parts
 
     def _checked(self) -> Request:
         """The request for its kernel; an error where there is none."""
@@ -85,45 +84,19 @@ class Signature:
         of_constraints = engine.model.is_constrained and call.function.startswith("constrained_")
         rows = solver_of(engine).rows if of_constraints else None
         options: Any = {**{name: x for name, x in call.static if name in OPTIONS}, "free": call.free}
+        if call.vjp or call.jvp:
+            options |= {"vjp": call.vjp, "jvp": call.jvp, "wrt": call.wrt, "coordinates": "ambient"}
         return checked(engine.model, call.function, options, rows)
-
-    @cached_property
-    def inputs(self) -> tuple[tuple[str, Shape], ...]:
-        """All inputs, those of derivatives last."""
-        call, own = self.call, list(zip(self.names, self.shapes, strict=True))
-        if call.vjp:
-            own.append(("cotangent", self.value))
-        if call.vjp == 2:
-            own.append(("second_cotangent", (self.row,)))
-        for order in range(call.jvp):
-            own += [(f"{name}_tangent{order or ''}", self.of_name[name]) for name in call.wrt]
-        return tuple(own)
-
-    @cached_property
-    def output(self) -> Shape:
-        """The shape of one state's result."""
-        if not self.call.vjp:
-            return self.value
-        return (self.row + (prod(self.value) if self.call.vjp == 2 else 0),)
-
-    def parts(self) -> dict[str, tuple[slice, Shape]]:
-        """Where the gradients stand in the row of a VJP, and their shapes."""
-        found, begin = dict[str, tuple[slice, Shape]](), 0
-        own = [(name, self.of_name[name]) for name in self.call.wrt]
-        for name, shape in [*own, ("cotangent", self.value)][: len(own) + (self.call.vjp == 2)]:
-            found[name] = slice(begin, begin + prod(shape)), shape
-            begin += prod(shape)
-        return found
 
     def batch(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """The batch axes that inputs of these shapes have together; an error where one does not fit."""
         import torch
 
         if len(shapes) != len(self.inputs):
-            names = ", ".join(name for name, _ in self.inputs)
+            names = ", ".join(self.inputs)
             raise InputError(f"{self.call.function} takes {names}; {len(shapes)} tensors were given")
         batches = []
-        for (name, own), shape in zip(self.inputs, shapes, strict=True):
+        for (name, own), shape in zip(self.inputs.items(), shapes, strict=True):
             cut = len(shape) - len(own)
             if cut < 0 or tuple(shape[cut:]) != own:
                 wanted = f"(..., {', '.join(map(str, own))})" if own else "(...)"
@@ -132,7 +105,7 @@ class Signature:
         try:
             return tuple(torch.broadcast_shapes(*batches))
         except RuntimeError:
-            shown = ", ".join(f"{name} {tuple(s)}" for (name, _), s in zip(self.inputs, shapes, strict=True))
+            shown = ", ".join(f"{name} {tuple(s)}" for (name, _), s in zip(self.inputs.items(), shapes, strict=True))
             raise InputError(f"{self.call.function}: the batch axes of {shown} do not fit together") from None
 
 

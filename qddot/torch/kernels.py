@@ -67,7 +67,7 @@ class Program(Signature):
 
     def _mixed(self, inputs: Sequence[torch.Tensor]) -> InputError:
         """For tensors of several types or devices."""
-        shown = ", ".join(f"{name} {x.dtype} on {x.device}" for (name, _), x in zip(self.inputs, inputs, strict=False))
+        shown = ", ".join(f"{name} {x.dtype} on {x.device}" for name, x in zip(self.inputs, inputs, strict=False))
         return InputError(
             f"{self.call.function}: {shown.replace('torch.', '')}: nothing is cast or copied between devices; "
             f"take .to(…) so that all have one type and one device"

@@ -96,7 +96,7 @@ class _Transformed(Function):
 
 def _in_front(key: str, inputs: Sequence[Tensor], axes: Sequence[int | None]) -> list[Tensor]:
     """Inputs with the mapped axis as the first of their batch axes, all of which are as many."""
-    own = [len(shape) for _, shape in program(key).inputs]
+    own = [len(shape) for shape in program(key).inputs.values()]
     batches = [x.ndim - (axis is not None) - n for x, axis, n in zip(inputs, axes, own, strict=True)]
     most, out = max(batches), []
     for x, axis, count in zip(inputs, axes, batches, strict=True):
