@@ -50,7 +50,11 @@ class Dynamics:
         self.dtype, self.device = dtype, None if device is None else torch.device(device)
         self.free = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
         parameters.parameters(self.model, self.free)
-        self.digest = register(self.engine)
+        self.digest, self.links = register(self.engine), self.model.link_names[1:]
+        self.quaternions = quaternions.places(self.model)
+        self.is_constrained = self.model.is_constrained
+        if self.is_constrained:
+            self.tree = Dynamics(loops.Holder(self.engine.tree), dtype, device, self.free)
 
     def __repr__(self) -> str:
         free = f", free={self.free}" if self.free else ""
@@ -71,10 +75,10 @@ class Dynamics:
 
     def call(self, method: Method, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """What a method of the table gives."""
-        choices = loops.CHOICES.get(method.function, ()) if self.model.is_constrained else ()
+        choices = loops.CHOICES.get(method.function, ()) if self.is_constrained else ()
         values = method.bound(args, keywords, (*self.free, *choices))
         free = {name: values[name] for name in self.free if name in values and name not in method.positional}
-        if self.model.is_constrained and method.function in _WITH_LOOPS:
+        if self.is_constrained and method.function in _WITH_LOOPS:
             return loops.of_motion(self, method, values, free)
         static = tuple((name, _constant(values[name])) for name in ("frame", "prescribed", "by", "rows") if name in values)
         given = {name: values[name] for name in method.inputs}
@@ -88,7 +92,7 @@ class Dynamics:
             given["f_ext"] = self.link_forces(given["q"], values["f_ext"], values["expressed_in"], **free)
             function = f"{function}_with_forces"
             if "by" in values:
-                given["df_ext_dp"] = self._first(given["q"]).new_zeros((self.model.n_links, 6))
+                given["df_ext_dp"] = self._first(given["q"]).new_zeros((len(self.links), 6))
         result = self.evaluate(function, given, static, free)
         if values.get("reference", "body") != "body":
             return self._referred(result, values, free)
@@ -130,7 +134,9 @@ class Dynamics:
     def link_forces(self, q: Any, f_ext: Any, expressed_in: str = "frame", **free: Any) -> Any:
         """External forces by name as the forces on all links in their own frames, (..., n_links, 6)."""
         like = self._first(q)
-        return link_forces(self.model, lambda: self.forward_kinematics(like, **free), f_ext, expressed_in, like)
+        return link_forces(
+            self.links, self.digest, lambda: self.forward_kinematics(like, **free), f_ext, expressed_in, like
+        )
 
     def _referred(self, J: Tensor, values: Mapping[str, Any], free: Mapping[str, Any]) -> Tensor:
         """A body Jacobian in the world's axes, at the world's origin or at the frame's."""
@@ -145,7 +151,7 @@ class Dynamics:
 
     def normalize(self, q: Tensor) -> Tensor:
         """The nearest valid configuration: quaternions made unit."""
-        return quaternions.normalize(self.model, self._first(q))
+        return quaternions.normalize(self.quaternions, self._first(q))
 
 
 for _name in loops.METHODS:
