@@ -53,6 +53,7 @@ class Dynamics:
         self.digest, self.links = register(self.engine), self.model.link_names[1:]
         self.quaternions = quaternions.places(self.model)
         self.is_constrained = self.model.is_constrained
+        self.takes_any = dtype is None and device is None and not self.is_constrained
         if self.is_constrained:
             self.tree = Dynamics(loops.Holder(self.engine.tree), dtype, device, self.free)
 
@@ -161,7 +162,12 @@ for _name in loops.METHODS:
 def _made(name: str, method: Method) -> Any:
     """A method of `Dynamics` for a row of the table."""
 
+    count, is_plain = len(method.inputs), method.is_plain
+
     def run(self: Dynamics, *args: Any, **keywords: Any) -> Any:
+        if is_plain and len(args) == count and not keywords and self.takes_any and _are_plain(args):
+            result = evaluate(_key(self.digest, name, (), ()), args)
+            return result if method.finish is None else method.finish(result)
         return self.call(method, args, keywords)
 
     run.__name__, run.__qualname__ = name, f"Dynamics.{name}"
@@ -179,6 +185,11 @@ def _made(name: str, method: Method) -> Any:
 
 for _name, _row in METHODS.items():
     setattr(Dynamics, _name, _made(_name, _row))
+
+
+def _are_plain(args: Sequence[Any]) -> bool:
+    """Whether arguments are tensors of a type that is computed with."""
+    return all(isinstance(x, Tensor) and (x.dtype is torch.float64 or x.dtype is torch.float32) for x in args)
 
 
 def _remade(model: Model, dtype: Any, device: Any, free: Any) -> Dynamics:

@@ -33,25 +33,26 @@ class Program(Signature):
 
     def __init__(self, key: str) -> None:
         super().__init__(call_of(key))
-        self._kernels: dict[tuple[Any, str], Kernel] = {}
+        self._kernels: dict[tuple[Any, bool], Kernel] = {}  # by type, and whether on the processor
+        self._has_loops = self.engine.model.is_constrained
         self._check_model()
 
     def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
         """The result for tensors of one type, on one device."""
         first = inputs[0]
-        dtype, device = first.dtype, first.device
+        dtype, index = first.dtype, first.get_device()
         for x in inputs:
-            if x.dtype is not dtype or x.device != device:
+            if x.dtype is not dtype or x.get_device() != index:
                 raise self._mixed(inputs)
-        kernel = self._kernels.get((dtype, device.type))
+        kernel = self._kernels.get((dtype, index < 0))
         if kernel is None:
-            kernel = self._made(dtype, device)
-        if device.type == "cuda":
-            result: Any = kernel(*[_plain(x) for x in inputs])
-        else:
-            result = kernel(*[_array(x) for x in inputs])
+            kernel = self._made(dtype, first.device)
+        if index < 0:
+            result: Any = kernel(*[_array(x) for x in inputs])
             result = torch.from_numpy(result if type(result) is np.ndarray else np.asarray(result))
-        return self._closed(result) if self.engine.model.is_constrained else result
+        else:
+            result = kernel(*[x.detach() for x in inputs])
+        return self._closed(result) if self._has_loops else result
 
     def _made(self, dtype: torch.dtype, device: torch.device) -> Kernel:
         """The kernel for a type and a kind of device, made once."""
@@ -63,7 +64,7 @@ class Program(Signature):
         if device.type not in ("cpu", "cuda"):
             raise InputError(f"{self.call.function}: tensors on {device} are not computed with; take 'cpu' or 'cuda'")
         request = replace(self.request, dtype=_TYPES[dtype], target=device.type)
-        made = self._kernels[dtype, device.type] = self.engine.kernel(request)
+        made = self._kernels[dtype, device.type == "cpu"] = self.engine.kernel(request)
         return made
 
     def _mixed(self, inputs: Sequence[Tensor]) -> InputError:
@@ -100,15 +101,10 @@ class Program(Signature):
         return torch.where(good, result, torch.nan)
 
 
-def _plain(x: Tensor) -> Tensor:
-    """The numbers of a tensor as kernels read them."""
-    return x.detach().resolve_neg() if x.is_neg() else x.detach()
-
-
 def _array(x: Tensor) -> np.ndarray[Any, Any]:
     """NumPy's view of a tensor on the processor."""
     try:
-        found: np.ndarray[Any, Any] = x.detach().numpy()
+        found: np.ndarray[Any, Any] = x.detach().numpy() if x.requires_grad else x.numpy()
         return found
     except RuntimeError as error:
         if x.is_neg():

@@ -254,9 +254,10 @@ def of_motion(self: Dynamics, method: Method, values: Mapping[str, Any], free: M
     choices = {x: values[x] for x in CHOICES[name] if x in values}
     if name == "forward_dynamics":
         return _forward(self, (*inputs, values["f_ext"]), choices, values["expressed_in"], free)[0]
+    q, v, a, *tau = inputs
     if name == "inverse_dynamics":
-        return constrained_inverse_dynamics(self, *inputs, **named, **choices)[0]
-    return constrained_hybrid_dynamics(self, *inputs, prescribed=values["prescribed"], **named)[:2]
+        return constrained_inverse_dynamics(self, q, v, a, **named, **choices)[0]
+    return constrained_hybrid_dynamics(self, q, v, a, *tau, prescribed=values["prescribed"], **named)[:2]
 
 
 def _jacobian(self: Dynamics, q: Any, free: Mapping[str, Any]) -> Tensor:

@@ -70,6 +70,11 @@ class Method(NamedTuple):
         """Whether there are external forces beside its inputs."""
         return "f_ext" in self.positional
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its inputs are all it needs."""
+        return not {"frame", "rows", "prescribed", "by"} & {*self.positional, *self.keywords}
+
     def default(self, name: str) -> Any:
         """Of an argument; `inspect.Parameter.empty` where there is none."""
         return _DEFAULTS.get(name, inspect.Parameter.empty)

@@ -33,7 +33,7 @@ OF_FILE = {
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
         *("mutants", "benchmarks", "benchmarks_gpu", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
-    "gpu": ("cuda_device", "cuda_kernels"),
+    "gpu": ("cuda_device", "cuda_kernels", "torch_cuda"),
 }
 # within folders that do
 NO_LLVM = (
