@@ -49,6 +49,7 @@ class Layout(NamedTuple):
     lanes: int
     scratch: int = 0
     dtype: str = "float64"
+    backwards: bool = False  # in time: each step has the number before that of the last one
 
     @property
     def n_inputs(self) -> int:

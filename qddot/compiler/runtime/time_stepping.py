@@ -76,15 +76,17 @@ class TimeLoop:
         """The states after `steps` steps from number `first` on; `records` is filled. `times` are dt and that of step zero.
 
         `state` is (samples, n_state), `held` (samples, steps, n_held), `parameters` (samples, n_parameters); the latter two
-        may be broadcast views. Every array is contiguous in its last axis.
+        may be broadcast views. Every array is contiguous in its last axis. A loop backwards in time begins with step number
+        `first` too, has its rows in the order in which it comes to them, and records every step.
         """
         state, done, rows = np.ascontiguousarray(state), 0, 0
         most = max(1, _MAX_OPS_PER_CALL // (self._operations * len(state)))
         while done < steps:
             count = min(most, steps - done)
-            made = (first + done + count) // every - (first + done) // every
+            at = first - done if self.layout.backwards else first + done
+            made = count if self.layout.backwards else (at + count) // every - at // every
             piece = held[:, done : done + count], parameters, records[:, rows : rows + made]
-            state = self._all_samples(state, *piece, times, (count, first + done, every))
+            state = self._all_samples(state, *piece, times, (count, at, every))
             done, rows = done + count, rows + made
         return state
 

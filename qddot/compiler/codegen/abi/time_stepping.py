@@ -18,7 +18,8 @@ states, so that time does not drift.
 | 6        | `Layout.scratch` bytes, aligned to 64  | scratch memory                                 |
 
 `sizes` are the samples, the steps, the number of the first step and how many steps lie between records; `strides` are
-the bytes from sample to sample of arguments 0 to 4, then those from row to row of arguments 1 and 3.
+the bytes from sample to sample of arguments 0 to 4, then those from row to row of arguments 1 and 3. A loop that runs
+backwards in time counts the numbers of steps down; its rows are in the order in which it comes to them.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) 
             f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, calls, emitter),
+            *_one_step(layout, samples, calls, emitter),
             "block_done:",
             f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %b1 = add i64 %b, 1",
@@ -257,13 +258,14 @@ def _clock(name: str, place: int, emitter: Emitter) -> list[str]:
     return [*narrow, f"  %{name}.q = getelementptr {T}, ptr %a5, i64 {place}", f"  store {T} {x}, ptr %{name}.q"]
 
 
-def _one_step(n: int, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
+def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
+    n, number = layout.n_state, "sub" if layout.backwards else "add"
     return [
         "step:",
         "  %k = phi i64 [ 0, %block ], [ %k1, %step_done ]",
         "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
-        "  %number = add i64 %n2, %k",
+        f"  %number = {number} i64 %n2, %k",
         "  %number.x = uitofp i64 %number to double",
         *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", emitter.target.fma),
         *_clock("t", 0, emitter),
