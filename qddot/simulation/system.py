@@ -48,7 +48,7 @@ BAUMGARTE = (100.0, 20.0)  # k_p, k_d: an opened loop closes critically damped i
 class Plan:
     """What is simulated, apart from numbers that may differ from sample to sample."""
 
-    law: Tape | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
+    law: Tape | None = None  # joint forces by (t, q, v), then held inputs u and parameters p where there are such
     n_held: int = 0
     forces: tuple[Tape, ...] = ()  # by (t, q, v) and the parameters that are free
     motion: Mapping[int, Tape] | None = None  # degree of freedom -> q(t) of a joint of one degree of freedom
@@ -82,6 +82,7 @@ class System:
     method: str = "auto"
     sums: bool = False
     held: Array | None = None
+    weights: Array | None = None  # the parameters of the law
     values: tuple[Array, ...] = ()  # of the parameters that are free
     calls: Callable[..., Any] | None = None  # while a step is traced whose functions are to be code of their own
 
@@ -140,7 +141,7 @@ class System:
         """Joint forces by the law, as far as drives can give them."""
         if self.plan.law is None:
             return np.zeros(self.model.nv)
-        tau = stack(self.plan.law([t], q, v, *(() if self.held is None else (self.held,))))
+        tau = stack(self.plan.law([t], q, v, *(x for x in (self.held, self.weights) if x is not None)))
         return saturated(tau, self.plan.limits.effort) if self.plan.limits.effort else tau
 
     def applied(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array | None]:

@@ -69,7 +69,9 @@ def test_second_derivatives(x, way):
         nodes = (vjp if way.startswith("reverse") else jvp)(graph, first, inputs, direction)
     else:
         first = jvp(graph, outputs, inputs, direction)
-        nodes = (vjp if way.startswith("reverse") else jvp)(graph, first, inputs, weights if "reverse" in way else direction)
+        nodes = (vjp if way.startswith("reverse") else jvp)(
+            graph, first, inputs, weights if "reverse" in way else direction
+        )
     found = _run(graph, nodes, [*x, *w, *d])
 
     def along(x):
@@ -125,9 +127,6 @@ def test_a_branch_that_is_nan_stays_nan():
     ):
         assert np.isnan(_run(graph, nodes, [0.0, 1.0])).all()
         assert np.isfinite(_run(graph, nodes, [1.0, 1.0])).all()
-
-
-
 
 
 def test_infinite_slopes_are_infinite():
