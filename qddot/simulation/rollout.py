@@ -31,9 +31,10 @@ from qddot.progress import Loop
 from qddot.scalars import split, stack
 from qddot.simulation import arguments, joint_forces
 from qddot.simulation.arguments import RolloutOptions
+from qddot.simulation.calls import Calls
 from qddot.simulation.integrators import INTEGRATORS, State
 from qddot.simulation.limits import limit_law
-from qddot.simulation.system import Calls, Law, Plan, System
+from qddot.simulation.system import Law, Plan, System
 
 Array = NDArray[Any]
 MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls
@@ -158,7 +159,7 @@ class Rollout:
             what = "q0, v0, controls, parameters and free"
             raise InputError(f"the batch axes of {what} do not fit together: {axes}") from None
         arguments.fitting_start(self.engine, self._system(()), self.t0, q, v)
-        past = [np.zeros((*batch, n)) for n in self._past]
+        past = [np.zeros((*batch, n)) for n in (*self._past, self._n_costs)]
         parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
         return Progress(0, np.concatenate([*parts, *past], axis=-1, dtype=self.dtype))
 
@@ -248,6 +249,10 @@ class Rollout:
         return INTEGRATORS[self.integrator].past(self.model.nq, self.model.nv)
 
     @property
+    def _n_costs(self) -> int:
+        return int(self.plan.cost is not None)
+
+    @property
     def _chosen(self) -> tuple[str, bool, int]:
         """The formulation of the dynamics that makes for the fewest operations, and how many."""
         needs = {**self.plan.needs, **({"free": self.free} if self.free else {}), "dtype": self.dtype}
@@ -260,7 +265,7 @@ class Rollout:
     @property
     def _sizes(self) -> list[int]:
         """Of the step's inputs: state, (t, dt), held inputs, parameters."""
-        n = self.model.nq + self.model.nv + sum(self._past)
+        n = self.model.nq + self.model.nv + sum(self._past) + self._n_costs
         return [n, 2, self.held.shape[-1], *map(prod, self.constant_shapes.values())]
 
     def _loop(self, starting: bool, lanes: int) -> OfSamples:
@@ -348,13 +353,14 @@ class Rollout:
         return (values[0] if has_law else None), tuple(values[1:] if has_law else values)
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
-        """One step of one sample; x is q, v and what the integrator remembers."""
-        q, v, *past = np.split(x, np.cumsum([self.model.nq, self.model.nv, *self._past])[:-1])
+        """One step of one sample; x is q, v, what the integrator remembers, and the cost so far where there is one."""
+        q, v, *past, spent = np.split(x, np.cumsum([self.model.nq, self.model.nv, *self._past]))
+        spent = spent + system.cost(t, q, v) if self._n_costs else spent
         found = INTEGRATORS[self.integrator]
         step = found.start if starting and found.start is not None else found.step
         made = step(system, t, State(q, v, tuple(past)), h)
         q, v = system.settle(t + h, made.q, made.v)
-        return stack([y for part in (q, v, *made.past) for y in split(part)])
+        return stack([y for part in (q, v, *made.past, spent) for y in split(part)])
 
     def _eagerly(
         self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
