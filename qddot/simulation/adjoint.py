@@ -129,8 +129,8 @@ def _has_multiplier(rollout: Rollout, function: Any, starting: bool) -> bool:
     return not (along_rates and has_quaternions) and not any(p.kind == "placement" for p in rollout._parameters)
 
 
-def reverse_step(rollout: Rollout, starting: bool) -> tuple[Step, tuple[int, int]]:
-    """The step backwards, with the sizes of its state and of its held inputs."""
+def reverse_step(rollout: Rollout, starting: bool) -> tuple[Step, int, tuple[int, ...]]:
+    """The step backwards, the size of its state, and those of its held inputs."""
     from qddot.compiler.ir.step_program import Step
 
     n_x, _, n_u, *constants = rollout._sizes
@@ -162,7 +162,7 @@ def reverse_step(rollout: Rollout, starting: bool) -> tuple[Step, tuple[int, int
     step = calls.step(result)
     if len(forward) <= 1 or step.instructions() <= MAX_INLINE_OPS:
         step = Step(calls.inlined(result))
-    return step, (sizes[0], sizes[2])
+    return step, sizes[0], (n_x, n_u, rollout.model.nq, rollout.model.nv)
 
 
 def tangent_gradient(rollout: Rollout, q: Array, gradient: Array, coordinates: str) -> Array:

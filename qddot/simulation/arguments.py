@@ -175,6 +175,16 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape
     return dict(sorted(out.items())) or None
 
 
+def fitting_mobility(model: Model, rows: int, driven: int) -> None:
+    """Of a mechanism with loops no more joints can be driven than move independently."""
+    left = model.nv - rows
+    if rows and driven > left:
+        raise InputError(
+            f"robot {model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
+            f"prescribe that of {left} at most, the others follow"
+        )
+
+
 def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
     """The rows of the constraints, Baumgarte's gains, whether to project."""
     if not isinstance(constraints, str) or constraints not in KEEPING:

@@ -100,12 +100,7 @@ class Rollout:
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
         if not self.is_on_host and not self.engine.compiled:
             raise InputError(f"target={self.target!r} is for compiled robots; Robot(model) is one")
-        left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
-        if self.plan.rows and driven > left:
-            raise InputError(
-                f"robot {self.model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
-                f"prescribe that of {left} at most, the others follow"
-            )
+        arguments.fitting_mobility(self.model, len(self.plan.rows), len(self.plan.motion or ()))
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
