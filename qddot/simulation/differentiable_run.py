@@ -167,7 +167,7 @@ class DifferentiableRun:
         if given is None:
             return _Seen(nothing, 1)
         array = self._fitting(given, like, name).astype(self._steps.dtype, copy=False)
-        rows = np.ascontiguousarray(array).reshape(self._samples, -1, width)
+        rows = np.ascontiguousarray(array).reshape(self._samples, len(self._numbers), width)
         return _Seen(rows, self._every)
 
     def _fitting(self, given: Any, like: Array, name: str) -> Array:
@@ -183,7 +183,8 @@ class DifferentiableRun:
         n_x, _, n_u, *_ = steps._sizes
         longest = max(b - a for a, b in pairwise(self._edges))
         room = np.empty((self._samples, 0 if self._has_all else longest, n_x), steps.dtype)
-        own = by_held.reshape(self._samples, -1, n_u) if by_held.shape[:-2] == self._batch else None
+        is_own = bool(n_u) and by_held.shape[:-2] == self._batch
+        own = by_held.reshape(self._samples, by_held.shape[-2], n_u) if is_own else None
         buffer = np.empty((self._samples, 0 if own is not None else longest, n_u), steps.dtype)
         segments = list(enumerate(pairwise(self._edges)))
         what = f"gradients of {self._samples:,} of {steps.model.name!r}"
@@ -201,7 +202,7 @@ class DifferentiableRun:
                     first=end - 1,
                     records=made,
                 )
-                if own is None:
+                if n_u and own is None:
                     by = made.reshape(*self._batch, end - begin, n_u)
                     by_held[..., begin:end, :] = _summed(by, (*by_held.shape[:-2], end - begin, n_u))
         return carried
@@ -219,10 +220,11 @@ class DifferentiableRun:
 
     def _gradients(self, start: Array, by_held: Array, p_bar: Array, coordinates: str) -> RolloutGradients:
         steps, (q_shape, v_shape) = self._steps, self._given
-        start = start.reshape(*self._batch, -1)
+        start = start.reshape(*self._batch, start.shape[-1])
         nq = steps.model.nq
         by_q = tangent_gradient(steps, self.q[..., 0, :], start[..., :nq], coordinates)
-        own = np.split(p_bar.reshape(*self._batch, -1), np.cumsum([prod(s) for s in steps.constant_shapes.values()]), -1)
+        p_bar = p_bar.reshape(*self._batch, p_bar.shape[-1])
+        own = np.split(p_bar, np.cumsum([prod(s) for s in steps.constant_shapes.values()]), axis=-1)
         found = {}
         for (name, shape), x, part in zip(steps.constant_shapes.items(), steps.constants, own, strict=False):
             found[name] = _summed(part.reshape(*self._batch, *shape), x.shape)
