@@ -55,9 +55,10 @@ __all__ = [
 ]
 
 _PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
+_FRAMEWORKS = ("torch",)  # with an extra of their own; modules of qddot that are named as what they are for
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _PUBLIC_MODULES:
+    if name in _PUBLIC_MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"qddot.{name}")
     raise AttributeError(f"module 'qddot' has no attribute {name!r}")

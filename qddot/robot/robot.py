@@ -25,6 +25,7 @@ from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
 from qddot.robot.files import FileMethods
 from qddot.robot.forces import ForceMethods
+from qddot.robot.frameworks import FrameworkMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.pictures import PictureMethods
@@ -50,6 +51,7 @@ class Robot(
     PictureMethods,
     FileMethods,
     ExportMethods,
+    FrameworkMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 

@@ -1,4 +1,4 @@
-"""Derivatives of traces: products with the Jacobian from both sides, once and twice, at choices and where slopes are infinite."""
+"""Derivatives of traces: products with the Jacobian from both sides, once and twice, at choices and infinite slopes."""
 
 import math
 
@@ -69,9 +69,8 @@ def test_second_derivatives(x, way):
         nodes = (vjp if way.startswith("reverse") else jvp)(graph, first, inputs, direction)
     else:
         first = jvp(graph, outputs, inputs, direction)
-        nodes = (vjp if way.startswith("reverse") else jvp)(
-            graph, first, inputs, weights if "reverse" in way else direction
-        )
+        second = weights if way.startswith("reverse") else direction
+        nodes = (vjp if way.startswith("reverse") else jvp)(graph, first, inputs, second)
     found = _run(graph, nodes, [*x, *w, *d])
 
     def along(x):
@@ -142,7 +141,7 @@ def test_what_leads_nowhere_makes_no_nodes():
     y = scalars.sin(x[0]) * x[1]
     scalars.exp(x[2])
     (zero,) = vjp(graph, [y.node], [x[2].node], [graph.const(1.0)])
-    assert graph.ops[zero] == "const" and graph.args[zero] == (0.0,)
+    assert (graph.ops[zero], graph.args[zero]) == ("const", (0.0,))
     before = len(graph)
     vjp(graph, [y.node], [x[2].node], [x[2].node])
     assert len(graph) == before
