@@ -78,9 +78,7 @@ class Derivatives:
         row = self.apply(call.key, [*self.inputs, *others])
         shapes = program(call.key).parts
         parts = row.split([prod(shape) for shape in shapes.values()], -1)
-        return {
-            name: x.reshape(*row.shape[:-1], *shape) for (name, shape), x in zip(shapes.items(), parts, strict=True)
-        }
+        return {name: x.reshape(*row.shape[:-1], *shape) for (name, shape), x in zip(shapes.items(), parts, strict=True)}
 
     def _called(self, others: Sequence[Tensor], jvp: int, wrt: tuple[str, ...]) -> Tensor:
         return self.apply(self.call._replace(jvp=jvp, wrt=wrt).key, [*self.inputs, *others])
@@ -96,7 +94,9 @@ class Derivatives:
         return x.shape[: x.ndim - len(self.shapes[name])]
 
 
-def pulled(apply: Apply, key: str, inputs: Sequence[Tensor], cotangent: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
+def pulled(
+    apply: Apply, key: str, inputs: Sequence[Tensor], cotangent: Tensor, needed: Sequence[bool]
+) -> list[Tensor | None]:
     """The gradients with respect to the inputs that need them, summed over batch axes that an input has not."""
     own = program(key)
     asked = [name for name, is_needed in zip(own.inputs, needed, strict=True) if is_needed]
@@ -123,9 +123,7 @@ def pulled(apply: Apply, key: str, inputs: Sequence[Tensor], cotangent: Tensor, 
                 found |= {f"{name}_tangent": x for name, x in of.vjp(cotangent, wrt).items()}
         case _:
             raise _third(own.call)
-    return [
-        found[name].sum_to_size(x.shape) if name in asked else None for name, x in given.items()
-    ]
+    return [found[name].sum_to_size(x.shape) if name in asked else None for name, x in given.items()]
 
 
 def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
