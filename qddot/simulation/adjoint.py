@@ -9,8 +9,9 @@ The accelerations of a tree have a shorter way than through the recursions that 
 
 so ā·da = λ·dr with M λ = ā: forward dynamics without velocities, gravity and passive forces, and one reverse sweep of
 inverse dynamics and of the laws. That is exact where both algorithms see the same mechanism in all directions of what is
-differentiated; not for quaternions that the stages of `rk4` leave off unit length, nor for the entries of free placements,
-whose rotations are not orthogonal any more. There, and for loops, the sweep goes through the recursions themselves.
+differentiated; not where inertias are turned by what is no rotation: by quaternions that the stages of `rk4` leave off unit
+length, other than that of a floating base, and by free placements. There, and for loops, the sweep goes through the
+recursions themselves.
 
 The loop over time (`codegen/abi/time_stepping.py`) runs this as a step of its own, with
 
@@ -125,8 +126,8 @@ def _has_multiplier(rollout: Rollout, function: Any, starting: bool) -> bool:
         return False
     model = rollout.model
     along_rates = rollout.integrator == "rk4" or (rollout.integrator == "ab4" and starting)
-    has_quaternions = any(model.joint[i].has_unit_quaternion for i, _ in model.outward())
-    return not (along_rates and has_quaternions) and not any(p.kind == "placement" for p in rollout._parameters)
+    carried = any(p and model.joint[i].has_unit_quaternion for i, p in model.outward())
+    return not (along_rates and carried) and not any(p.kind == "placement" for p in rollout._parameters)
 
 
 def reverse_step(rollout: Rollout, starting: bool) -> tuple[Step, int, tuple[int, ...]]:

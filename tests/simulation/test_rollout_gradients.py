@@ -122,9 +122,11 @@ def test_every_kind_of_joint(integrator, seed):
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "ab4", "rkmk4"])
-def test_a_free_body_between_stages(integrator):
+@pytest.mark.parametrize("base", [False, True])
+def test_a_free_body_between_stages(integrator, base):
     """Against differences of the compiled rollout itself, of fourth order, where nothing is steep."""
     robot = qddot.Robot(random_tree(4, rng=2, kinds=MOVING, mimic=True).model().without_passive_forces())
+    robot = qddot.load("quadruped", passive_forces=False) if base else robot
     case = Case(robot, np.ones((7, robot.nv)), integrator=integrator, seed=2)
     direction = case.rng.standard_normal((3, robot.nv))
 
