@@ -12,6 +12,7 @@ from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, real_numbers
 from qddot.errors import InputError, unexpected
 from qddot.simulation import arguments
+from qddot.simulation.adjoint import reverse_step
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.both_ways import Steps
 from qddot.simulation.differentiable_run import DifferentiableRun, Records
@@ -50,6 +51,16 @@ class DifferentiableRollout:
     def __repr__(self) -> str:
         own = self._rollout
         return f"<DifferentiableRollout of {own.model.name!r}: {self.steps} steps of {own.dt:g} s by {own.integrator}>"
+
+    @property
+    def instructions(self) -> int:
+        """Operations of a step."""
+        return self._rollout.traced()[0].instructions()
+
+    @property
+    def instructions_backwards(self) -> int:
+        """Operations of a step of the way back."""
+        return reverse_step(self._rollout, False)[0].instructions()
 
     def __call__(
         self,
