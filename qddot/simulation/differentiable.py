@@ -45,22 +45,22 @@ class DifferentiableRollout:
             raise InputError(
                 f"record={self.record} does not divide the {self.steps} steps, so the end would not be recorded"
             )
-        self._rollout = Steps(robot, controls, cost, dt=dt, **options)
-        self._has_law = callable(controls)
+        self.forward = Steps(robot, controls, cost, dt=dt, **options)
+        self.has_law = callable(controls)
 
     def __repr__(self) -> str:
-        own = self._rollout
+        own = self.forward
         return f"<DifferentiableRollout of {own.model.name!r}: {self.steps} steps of {own.dt:g} s by {own.integrator}>"
 
     @property
     def instructions(self) -> int:
         """Operations of a step."""
-        return self._rollout.traced()[0].instructions()
+        return self.forward.traced()[0].instructions()
 
     @property
     def instructions_backwards(self) -> int:
         """Operations of a step of the way back."""
-        return reverse_step(self._rollout, False)[0].instructions()
+        return reverse_step(self.forward, False)[0].instructions()
 
     def __call__(
         self,
@@ -71,16 +71,20 @@ class DifferentiableRollout:
         inputs: ArrayLike | None = None,
         parameters: ArrayLike | None = None,
         free: Mapping[str, ArrayLike] | None = None,
+        states: tuple[Array, Array] | None = None,
     ) -> DifferentiableRun:
-        """The motion from (q0, v0), any leading batch axes. What is not given is as it was when this was made."""
-        steps = self._rollout.given(
+        """The motion from (q0, v0), any leading batch axes. What is not given is as it was when this was made.
+
+        `states` are q and v of the same run, if they are known: where they are all states there is nothing to simulate.
+        """
+        steps = self.forward.given(
             self._held(controls, inputs), self._weights(parameters), self._free(dict(free or {}), free)
         )
-        return DifferentiableRun(steps, Records(self.steps, self.record), q0, v0)
+        return DifferentiableRun(steps, Records(self.steps, self.record), (q0, v0), states)
 
     def _held(self, controls: Any, inputs: Any) -> Array:
-        own = self._rollout.held
-        for name, given, has_it in (("controls", controls, not self._has_law), ("inputs", inputs, self._has_law)):
+        own = self.forward.held
+        for name, given, has_it in (("controls", controls, not self.has_law), ("inputs", inputs, self.has_law)):
             if given is not None and not (has_it and own.shape[-1]):
                 raise InputError(f"this rollout was made without {name} that are an array; give it some when it is made")
         given = inputs if controls is None else controls
@@ -93,7 +97,7 @@ class DifferentiableRollout:
         return np.ascontiguousarray(array, dtype=own.dtype)
 
     def _weights(self, given: Any) -> Array:
-        own = self._rollout.weights
+        own = self.forward.weights
         if given is None:
             return own
         array = real_numbers(given, "parameters")
@@ -104,7 +108,7 @@ class DifferentiableRollout:
         return np.ascontiguousarray(array, dtype=own.dtype)
 
     def _free(self, given: dict[str, Any], as_given: Any) -> list[Array]:
-        own = self._rollout
+        own = self.forward
         if as_given is not None and not isinstance(as_given, Mapping):
             raise InputError("free= takes names and values, such as {'link3.mass': [1.0, 1.2]}")
         for name in given:

@@ -57,8 +57,14 @@ class Records(NamedTuple):
 class DifferentiableRun:
     """One run of a rollout: its recorded states, the start first, and the way back (`vjp`)."""
 
-    def __init__(self, steps: Steps, records: Records, q0: ArrayLike, v0: ArrayLike) -> None:
-        self._steps, (T, every) = steps, records
+    def __init__(
+        self,
+        steps: Steps,
+        records: Records,
+        start_at: tuple[ArrayLike, ArrayLike],
+        states: tuple[Array, Array] | None = None,
+    ) -> None:
+        self._steps, (T, every), (q0, v0) = steps, records, start_at
         self._numbers, self._every, self._given = records.numbers, every, (np.shape(q0), np.shape(v0))
         start = steps.start(q0, v0)
         self._batch, n = start.state.shape[:-1], start.state.shape[-1]
@@ -71,7 +77,11 @@ class DifferentiableRun:
         self._checkpoints = np.empty((self._samples, 0 if self._has_all else len(self._edges) - 1, n), steps.dtype)
         self._records = np.empty((self._samples, len(self._numbers), n), steps.dtype)
         self._held, self._values = steps.arrays(self._batch)
-        self._forward(start)
+        if states is not None and self._has_all and n == steps.model.nq + steps.model.nv:
+            whole = np.concatenate(states, axis=-1)
+            self._records[...] = whole.reshape(self._records.shape)
+        else:
+            self._forward(start)
         self._records.flags.writeable = False  # the way back begins with them
 
     def _forward(self, start: Progress) -> None:

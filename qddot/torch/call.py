@@ -109,6 +109,11 @@ class Signature:
             raise InputError(f"{self.call.function}: the batch axes of {shown} do not fit together") from None
 
 
+def engine_of(digest: str) -> Engine:
+    """The engine of a registered robot."""
+    return _robots[digest]
+
+
 def _engine(call: Call) -> Engine:
     found = _robots.get(call.robot)
     if found is None:

@@ -15,7 +15,7 @@ from qddot.dynamics.engine import Engine, HasEngine
 from qddot.errors import InputError, one_name
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.torch import loops, quaternions
+from qddot.torch import loops, quaternions, rollouts
 from qddot.torch.call import Call, Static, register
 from qddot.torch.forces import link_forces
 from qddot.torch.methods import METHODS, Method
@@ -50,7 +50,11 @@ class Dynamics:
         self.dtype, self.device = dtype, None if device is None else torch.device(device)
         self.free = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
         parameters.parameters(self.model, self.free)
-        self.digest = register(self.engine)
+        self.digest, self.links = register(self.engine), self.model.link_names[1:]
+        self.quaternions = quaternions.places(self.model)
+        self.is_constrained = self.model.is_constrained
+        if self.is_constrained:
+            self.tree = Dynamics(loops.Holder(self.engine.tree), dtype, device, self.free)
 
     def __repr__(self) -> str:
         free = f", free={self.free}" if self.free else ""
@@ -66,15 +70,15 @@ class Dynamics:
     ) -> Tensor:
         """A function of the catalogue, by its inputs' names; `free` has the values of free parameters."""
         values = {**given, **(free or {})}
-        tensors = self._tensors(values)
+        tensors = self.tensors(values)
         return evaluate(_key(self.digest, function, static, tuple(free or ())), tensors)
 
     def call(self, method: Method, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """What a method of the table gives."""
-        choices = loops.CHOICES.get(method.function, ()) if self.model.is_constrained else ()
+        choices = loops.CHOICES.get(method.function, ()) if self.is_constrained else ()
         values = method.bound(args, keywords, (*self.free, *choices))
         free = {name: values[name] for name in self.free if name in values and name not in method.positional}
-        if self.model.is_constrained and method.function in _WITH_LOOPS:
+        if self.is_constrained and method.function in _WITH_LOOPS:
             return loops.of_motion(self, method, values, free)
         static = tuple((name, _constant(values[name])) for name in ("frame", "prescribed", "by", "rows") if name in values)
         given = {name: values[name] for name in method.inputs}
@@ -88,13 +92,13 @@ class Dynamics:
             given["f_ext"] = self.link_forces(given["q"], values["f_ext"], values["expressed_in"], **free)
             function = f"{function}_with_forces"
             if "by" in values:
-                given["df_ext_dp"] = self._first(given["q"]).new_zeros((self.model.n_links, 6))
+                given["df_ext_dp"] = self._first(given["q"]).new_zeros((len(self.links), 6))
         result = self.evaluate(function, given, static, free)
         if values.get("reference", "body") != "body":
             return self._referred(result, values, free)
         return result if method.finish is None else method.finish(result)
 
-    def _tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
+    def tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
         """All arguments as tensors of the first one's type and device, where they are none."""
         like = next((x for x in values.values() if isinstance(x, Tensor)), None)
         if like is None:
@@ -130,7 +134,9 @@ class Dynamics:
     def link_forces(self, q: Any, f_ext: Any, expressed_in: str = "frame", **free: Any) -> Any:
         """External forces by name as the forces on all links in their own frames, (..., n_links, 6)."""
         like = self._first(q)
-        return link_forces(self.model, lambda: self.forward_kinematics(like, **free), f_ext, expressed_in, like)
+        return link_forces(
+            self.links, self.digest, lambda: self.forward_kinematics(like, **free), f_ext, expressed_in, like
+        )
 
     def _referred(self, J: Tensor, values: Mapping[str, Any], free: Mapping[str, Any]) -> Tensor:
         """A body Jacobian in the world's axes, at the world's origin or at the frame's."""
@@ -145,11 +151,11 @@ class Dynamics:
 
     def normalize(self, q: Tensor) -> Tensor:
         """The nearest valid configuration: quaternions made unit."""
-        return quaternions.normalize(self.model, self._first(q))
+        return quaternions.normalize(self.quaternions, self._first(q))
 
 
-for _name in loops.METHODS:
-    setattr(Dynamics, _name, loops.METHODS[_name])
+for _name, _function in (loops.METHODS | rollouts.METHODS).items():
+    setattr(Dynamics, _name, _function)
 
 
 def _made(name: str, method: Method) -> Any:

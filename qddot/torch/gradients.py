@@ -69,16 +69,17 @@ class Derivatives:
         all_of = self.ordered(row, wrt)
         padded = self._padded(row, all_of, cotangent)
         batch = torch.broadcast_shapes(*(self._batch(name, x) for name, x in padded.items()))
-        flat = [x.expand(*batch, *self.shapes[name]).reshape(*batch, prod(self.shapes[name])) for name, x in padded.items()]
+        wide = {name: x.expand((*batch, *self.shapes[name])) for name, x in padded.items()}
+        flat = [x.reshape((*batch, prod(self.shapes[name]))) for name, x in wide.items()]
         return self._vjp(all_of, [cotangent, torch.cat(flat, -1)], vjp=2)
 
-    def _vjp(self, wrt: tuple[str, ...], others: Sequence[Tensor], **orders: int) -> Named:
+    def _vjp(self, wrt: tuple[str, ...], others: Sequence[Tensor], vjp: int, jvp: int = 0) -> Named:
         """The parts of a row of gradients by name."""
-        call = self.call._replace(wrt=wrt, **orders)
+        call = self.call._replace(wrt=wrt, vjp=vjp, jvp=jvp)
         row = self.apply(call.key, [*self.inputs, *others])
         shapes = program(call.key).parts
         parts = row.split([prod(shape) for shape in shapes.values()], -1)
-        return {name: x.reshape(*row.shape[:-1], *shape) for (name, shape), x in zip(shapes.items(), parts, strict=True)}
+        return {name: x.reshape((*row.shape[:-1], *shape)) for (name, shape), x in zip(shapes.items(), parts, strict=True)}
 
     def _called(self, others: Sequence[Tensor], jvp: int, wrt: tuple[str, ...]) -> Tensor:
         return self.apply(self.call._replace(jvp=jvp, wrt=wrt).key, [*self.inputs, *others])
@@ -165,7 +166,7 @@ def _third(call: Call) -> InputError:
 def _parts(own: Program, row: Tensor) -> Named:
     """A cotangent of a row of gradients, by the names of the inputs that the row has gradients of."""
     parts = row.split([prod(shape) for shape in own.parts.values()], -1)
-    return {name: x.reshape(*row.shape[:-1], *s) for (name, s), x in zip(own.parts.items(), parts, strict=True)}
+    return {name: x.reshape((*row.shape[:-1], *s)) for (name, s), x in zip(own.parts.items(), parts, strict=True)}
 
 
 def _row(own: Program, parts: Mapping[str, Tensor]) -> Tensor:
@@ -173,5 +174,5 @@ def _row(own: Program, parts: Mapping[str, Tensor]) -> Tensor:
     flat = []
     for name, shape in own.parts.items():
         x = parts[name]
-        flat.append(x.reshape(*x.shape[: x.ndim - len(shape)], prod(shape)))
+        flat.append(x.reshape((*x.shape[: x.ndim - len(shape)], prod(shape))))
     return torch.cat(flat, -1)

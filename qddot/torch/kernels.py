@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from qddot.compiler.runtime.kernel import Kernel
 from qddot.dynamics.constrained_solver import MAX_DEPENDENCE, solver_of
@@ -35,7 +36,7 @@ class Program(Signature):
         self._kernels: dict[tuple[Any, str], Kernel] = {}
         self._check_model()
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    def __call__(self, inputs: Sequence[Tensor]) -> Tensor:
         """The result for tensors of one type, on one device."""
         first = inputs[0]
         dtype, device = first.dtype, first.device
@@ -48,7 +49,7 @@ class Program(Signature):
         if device.type == "cuda":
             result: Any = kernel(*[_plain(x) for x in inputs])
         else:
-            result = kernel(*[_plain(x).numpy() for x in inputs])
+            result = kernel(*[_array(x) for x in inputs])
             result = torch.from_numpy(result if type(result) is np.ndarray else np.asarray(result))
         return self._closed(result) if self.engine.model.is_constrained else result
 
@@ -65,7 +66,7 @@ class Program(Signature):
         made = self._kernels[dtype, device.type] = self.engine.kernel(request)
         return made
 
-    def _mixed(self, inputs: Sequence[torch.Tensor]) -> InputError:
+    def _mixed(self, inputs: Sequence[Tensor]) -> InputError:
         """For tensors of several types or devices."""
         shown = ", ".join(f"{name} {x.dtype} on {x.device}" for name, x in zip(self.inputs, inputs, strict=False))
         return InputError(
@@ -86,7 +87,7 @@ class Program(Signature):
                 f"its kernels cannot tell; robot.{name} computes it for NumPy's arrays"
             )
 
-    def _closed(self, result: torch.Tensor) -> torch.Tensor:
+    def _closed(self, result: Tensor) -> Tensor:
         """NaN where loops are open, or rows of the constraints depend on each other: what follows would be wrong."""
         name = self.call.function
         if self.call.vjp or self.call.jvp or not name.startswith("constrained_") or "derivatives" in name:
@@ -99,9 +100,23 @@ class Program(Signature):
         return torch.where(good, result, torch.nan)
 
 
-def _plain(x: torch.Tensor) -> torch.Tensor:
+def _plain(x: Tensor) -> Tensor:
     """The numbers of a tensor as kernels read them."""
     return x.detach().resolve_neg() if x.is_neg() else x.detach()
+
+
+def _array(x: Tensor) -> np.ndarray[Any, Any]:
+    """NumPy's view of a tensor on the processor."""
+    try:
+        found: np.ndarray[Any, Any] = x.detach().numpy()
+        return found
+    except RuntimeError as error:
+        if x.is_neg():
+            return _array(x.resolve_neg())
+        raise InputError(
+            f"a tensor has no numbers to compute with ({error}); maps over gradients are torch.func's: take "
+            f"torch.func.vmap and jacrev instead of is_grads_batched=True or vectorize=True"
+        ) from None
 
 
 def program(key: str) -> Program:

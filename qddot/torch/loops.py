@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from qddot.algorithms.constrained_dynamics import RANK
-from qddot.dynamics.constrained_solver import FITS, UNBALANCED, Constrained, solver_of
+from qddot.dynamics.constrained_solver import FITS, UNBALANCED, solver_of
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.loop_assembly import GENERIC_RANK
 from qddot.errors import InputError, unexpected
+from qddot.torch.call import engine_of
 from qddot.torch.methods import ForwardDynamicsDerivatives, Method
 
 if TYPE_CHECKING:
@@ -49,19 +50,26 @@ class _Facts(NamedTuple):
 
 
 @torch.compiler.assume_constant_result
-def _facts(engine: Engine) -> _Facts:
-    solver = solver_of(engine)
-    return _Facts(len(solver.names), solver.rows, solver.open_limit)
+def _known(digest: str) -> tuple[Any, ...]:
+    solver = solver_of(engine_of(digest))
+    return len(solver.names), solver.rows, solver.open_limit
 
 
-def _exact(engine: Engine, what: str) -> Constrained:
-    solver = solver_of(engine)
+def _facts(self: Dynamics) -> _Facts:
+    return _Facts(*_known(self.digest))
+
+
+@torch.compiler.assume_constant_result
+def _driven(digest: str, actuated: tuple[Any, ...] | None, what: str) -> tuple[int, ...]:
+    """The degrees of freedom whose force is sought; an error for loops whose rows contradict each other."""
+    model, solver = engine_of(digest).model, solver_of(engine_of(digest))
     if not solver.is_exact:
         raise InputError(
-            f"the loops of robot {engine.model.name!r} close to {solver.miss:.1e} m or rad, as its numbers are rounded, "
+            f"the loops of robot {model.name!r} close to {solver.miss:.1e} m or rad, as its numbers are rounded, "
             f"and {what} of tensors needs loops that close exactly; robot.{what} computes it for NumPy's arrays"
         )
-    return solver
+    own = [model.joint_names[i] for i, _ in model.outward() if model.actuated[i] and model.mimic[i] is None]
+    return model.dof_indices(own if actuated is None else actuated)
 
 
 class Holder(NamedTuple):
@@ -87,7 +95,7 @@ def constrained_forward_dynamics(
 ) -> tuple[Tensor, Tensor]:
     """`Robot.constrained_forward_dynamics` on tensors: accelerations, and the constraints' forces λ."""
     a, lam = _forward(self, (q, v, tau, f_ext), {"gains": gains, "tau_loops": tau_loops}, expressed_in, free)
-    facts = _facts(self.engine)
+    facts = _facts(self)
     if len(facts.rows) == facts.names:
         return a, lam
     A_T = _jacobian(self, q, free).mT
@@ -105,7 +113,7 @@ def _forward(
     given, name = {"q": q, "v": v, "tau": tau}, "constrained_forward_dynamics"
     if f_ext is not None or gains is not None:
         like = next((x for x in inputs if isinstance(x, Tensor)), torch.zeros((), dtype=self.dtype, device=self.device))
-        no_force = like.new_zeros((self.model.n_links, 6))
+        no_force = like.new_zeros((len(self.links), 6))
         given["f_ext"] = no_force if f_ext is None else self.link_forces(q, f_ext, expressed_in, **free)
         given["gains"] = like.new_zeros(2) if gains is None else gains
         name += "_with_forces"
@@ -130,7 +138,7 @@ def constrained_hybrid_dynamics(
     if f_ext is not None:
         given["f_ext"], name = self.link_forces(q, f_ext, expressed_in, **free), f"{name}_with_forces"
     out = self.evaluate(name, given, (("prescribed", tuple(prescribed)),), free)
-    n, facts = self.model.nv, _facts(self.engine)
+    n, facts = self.model.nv, _facts(self)
     found, force, lam = out[..., :n], out[..., n : 2 * n], out[..., 2 * n : -3]
     if len(facts.rows) != facts.names:
         A_T = _jacobian(self, q, free).mT
@@ -150,13 +158,14 @@ def constrained_inverse_dynamics(
             raise unexpected("constrained_inverse_dynamics", name, ("f_ext", "expressed_in", *_SPREAD, *self.free))
     free = {name: choices[name] for name in self.free if name in choices}
     own = {**_SPREAD, **{name: x for name, x in choices.items() if name in _SPREAD}}
-    _exact(self.engine, "constrained_inverse_dynamics")
+    actuated = None if own["actuated"] is None else tuple(own["actuated"])
+    own["actuated"] = _driven(self.digest, actuated, "constrained_inverse_dynamics")
     forces = None if f_ext is None else self.link_forces(q, f_ext, expressed_in, **free)
-    tau_r = self.spanning_tree().inverse_dynamics(q, v, a, forces, **free)
+    tau_r = self.tree.inverse_dynamics(q, v, a, forces, **free)
     A, drift = _jacobian(self, q, free), self.constraint_bias(q, v, **free)
     tau, lam, left = _least(self, tau_r, A, own)
     v, a = (x if isinstance(x, Tensor) else tau_r.new_tensor(x) for x in (v, a))
-    limit = _facts(self.engine).open_limit
+    limit = _facts(self).open_limit
     size = a.abs().amax(-1, keepdim=True).clamp(min=1.0)
     good = (_largest(self.constraint_residual(q, **free)) <= limit) & (_largest(_on(A, v)) <= limit)
     good = good & (_largest(_on(A, a) + drift) <= FITS * size)
@@ -169,9 +178,7 @@ def _least(self: Dynamics, tau_r: Tensor, A: Tensor, own: Mapping[str, Any]) -> 
     choice = own["choice"] or "torque"
     if choice not in ("torque", "constraint_force"):
         raise InputError(f"choice={choice!r} is not known; take 'torque' or 'constraint_force'")
-    nv, model = self.model.nv, self.model
-    driven = [model.joint_names[i] for i, _ in model.outward() if model.actuated[i] and model.mimic[i] is None]
-    active = list(model.dof_indices(driven if own["actuated"] is None else own["actuated"]))
+    nv, active = self.model.nv, list(own["actuated"])
     passive = [k for k in range(nv) if k not in active]
     tau_p = tau_r.new_zeros(nv) if own["tau_passive"] is None else torch.as_tensor(own["tau_passive"]).to(tau_r)
     size = torch.linalg.matrix_norm(A).detach()
@@ -195,7 +202,7 @@ def constrained_forward_dynamics_derivatives(
     self: Dynamics, q: Any, v: Any, tau: Any, **free: Any
 ) -> ConstrainedDerivatives:
     """`Robot.constrained_forward_dynamics_derivatives` on tensors, for constraints without redundant rows."""
-    facts = _facts(self.engine)
+    facts = _facts(self)
     if len(facts.rows) != facts.names:
         raise InputError(
             f"robot {self.model.name!r} has {facts.names - len(facts.rows)} redundant constraints, so that λ has other "
@@ -210,7 +217,7 @@ def _derivatives(
 ) -> tuple[ForwardDynamicsDerivatives, ForwardDynamicsDerivatives]:
     name, n = "constrained_forward_dynamics_derivatives", self.model.nv
     out = self.evaluate(name, dict(zip(_FORWARD, inputs, strict=True)), (), free)
-    good = (out[..., -2:] <= _facts(self.engine).open_limit ** 2).all(-1, keepdim=True)
+    good = (out[..., -2:] <= _facts(self).open_limit ** 2).all(-1, keepdim=True)
     flat = torch.where(good, out[..., :-3], torch.nan)
     parts = flat.unflatten(-1, (3, -1, n)).unbind(-3)
     return ForwardDynamicsDerivatives(*(x[..., :n, :] for x in parts)), ForwardDynamicsDerivatives(
@@ -220,7 +227,7 @@ def _derivatives(
 
 def spanning_tree(self: Dynamics) -> Dynamics:
     """The same robot with its loops cut open and without other constraints."""
-    return type(self)(Holder(self.engine.tree), self.dtype, self.device, self.free)
+    return self.tree if self.is_constrained else self
 
 
 METHODS = {
@@ -242,14 +249,14 @@ def of_motion(self: Dynamics, method: Method, values: Mapping[str, Any], free: M
         if values["f_ext"] is not None:
             raise InputError(f"{name} of tensors takes no f_ext where there are loops")
         return _derivatives(self, tuple(values[x] for x in _FORWARD), free)[0]
-    inputs = [values[x] for x in method.inputs]
-    named: dict[str, Any] = {"expressed_in": values["expressed_in"], **free}
+    inputs = tuple(values[x] for x in method.inputs)
+    named: dict[str, Any] = {"expressed_in": values["expressed_in"], "f_ext": values["f_ext"], **free}
     choices = {x: values[x] for x in CHOICES[name] if x in values}
     if name == "forward_dynamics":
         return _forward(self, (*inputs, values["f_ext"]), choices, values["expressed_in"], free)[0]
     if name == "inverse_dynamics":
-        return constrained_inverse_dynamics(self, *inputs, values["f_ext"], **named, **choices)[0]
-    return constrained_hybrid_dynamics(self, *inputs, values["f_ext"], prescribed=values["prescribed"], **named)[:2]
+        return constrained_inverse_dynamics(self, *inputs, **named, **choices)[0]
+    return constrained_hybrid_dynamics(self, *inputs, prescribed=values["prescribed"], **named)[:2]
 
 
 def _jacobian(self: Dynamics, q: Any, free: Mapping[str, Any]) -> Tensor:

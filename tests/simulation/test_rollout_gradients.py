@@ -55,7 +55,7 @@ class Case:
 
     def loss(self, given):
         """By the eager steps, on any scalars."""
-        own, every = self.rollout._rollout, self.rollout.record
+        own, every = self.rollout.forward, self.rollout.record
         held = given.get("controls", given.get("inputs", np.empty((1, 0))))
         constants = [given["parameters"]] if "parameters" in given else []
         constants += [given[name] for name in own.free]
@@ -88,7 +88,7 @@ class Case:
             direction = self.rng.standard_normal(found.shape)
             moved = direction
             if name == "q0":
-                system = self.rollout._rollout._system(())
+                system = self.rollout.forward._system(())
                 moved = np.array([system.rate(q, d) for q, d in zip(x, direction, strict=True)], dtype=float)
             wanted = self.loss({**self.given, name: x + TINY * 1j * moved}).imag / TINY
             scale = max(1.0, abs(wanted), np.linalg.norm(found) * np.linalg.norm(direction) / np.sqrt(direction.size))

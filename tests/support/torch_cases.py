@@ -38,6 +38,17 @@ def floating() -> Robot:
 
 
 @functools.cache
+def hand() -> Robot:
+    """A ball joint with a hinge, damped and with friction."""
+    b = qddot.Builder("hand")
+    b.link("palm", 1.0, (0.1, 0.02, 0.0), np.diag([0.01, 0.02, 0.015]))
+    b.link("finger", 0.5, (0.0, 0.05, 0.2), np.diag([0.01, 0.01, 0.002]))
+    b.joint("wrist", "world", "palm", qddot.joints.Spherical())
+    b.joint("knuckle", "palm", "finger", qddot.joints.Revolute("y"), qddot.pose((0.2, 0.1, 0.0)), damping=0.3, friction=0.1)
+    return b.robot()
+
+
+@functools.cache
 def fourbar() -> Robot:
     return qddot.load("fourbar")
 

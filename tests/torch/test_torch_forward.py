@@ -16,7 +16,7 @@ torch = peer("torch")
 from qddot.torch import Dynamics  # noqa: E402
 from qddot.torch.methods import METHODS  # noqa: E402
 
-ROBOTS = {"tree": cases.tree, "floating": cases.floating, "fourbar": cases.fourbar}
+ROBOTS = {"tree": cases.tree, "hand": cases.hand, "floating": cases.floating, "fourbar": cases.fourbar}
 
 
 def flat(x):
@@ -43,7 +43,7 @@ def names(robot):
     ]
 
 
-@pytest.mark.parametrize("which", ["tree", "floating"])
+@pytest.mark.parametrize("which", ["tree", "hand", pytest.param("floating", marks=pytest.mark.slow)])
 def test_every_function_has_the_bits_of_numpy(which):
     robot = ROBOTS[which]()
     dynamics = robot.torch()
