@@ -18,3 +18,12 @@ class FrameworkMethods(RobotBase):
         from qddot.torch import Dynamics
 
         return Dynamics(self, **options)
+
+    def jax(self, **options: Any) -> Any:
+        """The functions of this robot on JAX arrays, differentiable: `qddot.jax.Dynamics(robot, …)`.
+
+        Takes `free`. Needs the extra `[jax]`.
+        """
+        from qddot.jax import Dynamics
+
+        return Dynamics(self, **options)

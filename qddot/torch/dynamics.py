@@ -15,7 +15,7 @@ from qddot.dynamics.engine import Engine, HasEngine
 from qddot.errors import InputError, one_name
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.torch import loops, quaternions
+from qddot.torch import loops, quaternions, rollouts
 from qddot.torch.call import Call, Static, register
 from qddot.torch.forces import link_forces
 from qddot.torch.methods import METHODS, Method
@@ -71,7 +71,7 @@ class Dynamics:
     ) -> Tensor:
         """A function of the catalogue, by its inputs' names; `free` has the values of free parameters."""
         values = {**given, **(free or {})}
-        tensors = self._tensors(values)
+        tensors = self.tensors(values)
         return evaluate(_key(self.digest, function, static, tuple(free or ())), tensors)
 
     def call(self, method: Method, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -99,7 +99,7 @@ class Dynamics:
             return self._referred(result, values, free)
         return result if method.finish is None else method.finish(result)
 
-    def _tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
+    def tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
         """All arguments as tensors of the first one's type and device, where they are none."""
         like = next((x for x in values.values() if isinstance(x, Tensor)), None)
         if like is None:
@@ -155,8 +155,8 @@ class Dynamics:
         return quaternions.normalize(self.quaternions, self._first(q))
 
 
-for _name in loops.METHODS:
-    setattr(Dynamics, _name, loops.METHODS[_name])
+for _name, _function in (loops.METHODS | rollouts.METHODS).items():
+    setattr(Dynamics, _name, _function)
 
 
 def _made(name: str, method: Method) -> Any:

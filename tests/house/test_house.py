@@ -36,9 +36,11 @@ MAY_IMPORT = {
     "simulation": DATA | {"algorithms", "compiler", "dynamics", "formats", "viewer"},  # in time, files, pictures
     "tasks": DATA | {"algorithms", "compiler", "dynamics"},  # what a robot is to reach: inverse kinematics, control
     "viewer": DATA | {"formats"},  # shapes come from files
-    "torch": DATA | {"algorithms", "compiler", "dynamics"},  # operations of PyTorch
+    "jax": DATA | {"algorithms", "compiler", "dynamics", "simulation"},  # operations of JAX
+    "torch": DATA | {"algorithms", "compiler", "dynamics", "simulation"},  # operations of PyTorch
     # the facade
-    "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "torch", "viewer"},
+    "robot": DATA
+    | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "jax", "torch", "viewer"},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands
