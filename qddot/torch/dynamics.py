@@ -15,7 +15,7 @@ from qddot.dynamics.engine import Engine, HasEngine
 from qddot.errors import InputError, one_name
 from qddot.mechanism import parameters
 from qddot.mechanism.model import Model
-from qddot.torch import loops, quaternions, rollouts
+from qddot.torch import configurations, loops, rollouts
 from qddot.torch.call import Call, Static, register
 from qddot.torch.forces import link_forces
 from qddot.torch.methods import METHODS, Method
@@ -51,7 +51,7 @@ class Dynamics:
         self.free = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
         parameters.parameters(self.model, self.free)
         self.digest, self.links = register(self.engine), self.model.link_names[1:]
-        self.quaternions = quaternions.places(self.model)
+        self.quaternions = configurations.quaternions(self.model)
         self.is_constrained = self.model.is_constrained
         self.takes_any = dtype is None and device is None and not self.is_constrained
         if self.is_constrained:
@@ -150,9 +150,22 @@ class Dynamics:
             u = u + torch.linalg.cross(p[..., None].expand_as(w), w, dim=-2)
         return torch.cat([w, u], -2)
 
-    def normalize(self, q: Tensor) -> Tensor:
+    def normalize(self, q: Any) -> Tensor:
         """The nearest valid configuration: quaternions made unit."""
-        return quaternions.normalize(self.quaternions, self._first(q))
+        return configurations.normalize(self.quaternions, self._first(q))
+
+    def integrate(self, q: Any, v: Any, dt: Any = 1.0) -> Tensor:
+        """The configuration reached from q with the constant velocity v after a time dt."""
+        q, v = self.tensors({"q": q, "v": v})
+        return configurations.integrate(self.model, q, v * dt)
+
+    def difference(self, q0: Any, q1: Any) -> Tensor:
+        """The velocity that leads from q0 to q1 in a unit of time."""
+        return configurations.difference(self.model, *self.tensors({"q0": q0, "q1": q1}))
+
+    def tangent_gradient(self, q: Any, g: Any) -> Tensor:
+        """The nv derivatives along the degrees of freedom, of a gradient g with respect to the coordinates q."""
+        return configurations.tangent_gradient(self.model, *self.tensors({"q": q, "g": g}))
 
 
 for _name, _function in (loops.METHODS | rollouts.METHODS).items():

@@ -275,6 +275,18 @@ def test_normalize():
     np.testing.assert_allclose(robot.torch().normalize(torch.from_numpy(q)).numpy(), robot.normalize(q), rtol=1e-15)
 
 
+def test_steps_and_differences():
+    robot = cases.floating()
+    dynamics = robot.torch()
+    q, v = robot.random_state(0, 4)
+    Q, V = tensors((q, v))
+    moved = robot.integrate(q, v, 0.1)
+    np.testing.assert_allclose(dynamics.integrate(Q, V, 0.1), moved, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(dynamics.difference(Q, torch.from_numpy(moved)), 0.1 * v, rtol=1e-11, atol=1e-12)
+    assert dynamics.integrate(Q.float(), V.float(), 0.1).dtype == torch.float32
+    refused(f"its last axis must have {robot.nv}", lambda: dynamics.integrate(Q, Q))
+
+
 def test_dynamics_can_be_pickled():
     robot = cases.arm()
     again = pickle.loads(pickle.dumps(robot.torch(free=("damping",))))

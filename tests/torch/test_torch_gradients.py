@@ -264,6 +264,19 @@ def test_gradients_of_quaternions_are_orthogonal_to_them():
     assert along.abs().max() < 1e-12 * q.grad.abs().max()
 
 
+def test_gradients_in_the_tangent_space():
+    """Both are the slope along `integrate`."""
+    robot = cases.floating()
+    dynamics = robot.torch()
+    q, v = tensors(robot.random_state(0, 3))
+    still = torch.zeros(3, robot.nv, dtype=torch.float64, requires_grad=True)
+    dynamics.kinetic_energy(q, v).sum().backward()
+    dynamics.kinetic_energy(dynamics.integrate(q.detach(), still), v).sum().backward()
+    ours = dynamics.tangent_gradient(q.detach(), q.grad)
+    torch.testing.assert_close(ours, still.grad, rtol=1e-11, atol=1e-11)
+    assert gradcheck(dynamics.integrate, (q.detach().requires_grad_(), v))
+
+
 def test_a_third_derivative_is_an_error():
     dynamics = cases.arm().torch()
     q = torch.zeros(6, dtype=torch.float64, requires_grad=True)
