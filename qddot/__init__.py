@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
-_FRAMEWORKS = ("jax",)  # with an extra of their own; modules of qddot that are named as what they are for
+_FRAMEWORKS = ("jax", "torch")  # with an extra of their own; modules of qddot that are named as what they are for
 
 
 def __getattr__(name: str) -> ModuleType:
