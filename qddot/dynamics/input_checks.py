@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.compiler.runtime.array_kinds import on_host
 from qddot.errors import InputError, shown
 from qddot.mechanism.model import Model
 
@@ -21,8 +22,9 @@ _MOST = 2**53  # whole numbers that a float tells from each other
 
 
 def _array(x: Any, what: str) -> Array:
+    """NumPy's array of what is given: tensors and the like on the host, without a copy, too."""
     try:
-        return np.asarray(x)
+        return np.asarray(on_host(x, what))
     except ValueError:
         raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
 

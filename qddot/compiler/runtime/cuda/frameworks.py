@@ -86,6 +86,8 @@ class _Torch(Framework):
     def view(self, x: Any) -> View | None:
         if not x.is_cuda:
             return None
+        if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+            raise InputError("requires gradients, and kernels have none: use robot.torch(), or give it detached, .detach()")
         if x.is_neg():
             x = x.resolve_neg()
         dtype = self._types.get(x.dtype)
@@ -128,7 +130,9 @@ class _Jax(Framework):
     def view(self, x: Any) -> View | None:
         jax: Any = sys.modules["jax"]
         if isinstance(x, jax.core.Tracer):
-            raise InputError("is being traced by JAX; kernels are called outside jit, vmap and grad")
+            raise InputError(
+                "is being traced by JAX; kernels are called outside jit, vmap and grad: robot.jax() has functions for those"
+            )
         x.block_until_ready()
         found = _of_dlpack(x, self)
         return found and found._replace(readonly=True)  # JAX takes its arrays for constant
