@@ -80,13 +80,16 @@ class Engine:
             raise
         if fast is not None and (result := fast(*inputs)) is not None:
             return result
+        dtype = "float64"
         if not are_doubles(inputs):
             found = self._given(function, inputs)
             if found.kind is not None:
                 return self._of_package(found, self.evaluate, function, inputs, static)
-            if found.dtype is not None:
-                return self._computed(function, inputs, static, "float32").astype(found.dtype, copy=False)
-        return self._computed(function, inputs, static)
+            dtype = dtype if found.dtype is None else found.dtype.name
+        result = self._by_kernel(function, inputs, static, dtype)
+        if result is None:
+            result = self._eager(function, inputs, static)
+        return result if dtype == "float64" else result.astype(dtype, copy=False)
 
     def solve(self, axes: int, function: str, *inputs: Any, **static: Any) -> Array:
         """As `evaluate`, for what divides by the mass matrix; `axes` counts the axes of one state's result."""
@@ -137,10 +140,6 @@ class Engine:
         names = lookup(function, "auto")[0].inputs
         arrays = [mapped(on_host, x, what) for what, x in zip(names, inputs, strict=False)]
         return handed_back(found, run(function, *arrays, *inputs[len(names) :], **static))
-
-    def _computed(self, function: str, inputs: Sequence[Any], static: Mapping[str, Any], dtype: str = "float64") -> Array:
-        result = self._by_kernel(function, inputs, static, dtype)
-        return self._eager(function, inputs, static) if result is None else result
 
     def _by_kernel(
         self, function: str, inputs: Sequence[Any], static: Mapping[str, Any], dtype: str = "float64"

@@ -23,8 +23,9 @@ _MOST = 2**53  # whole numbers that a float tells from each other
 
 def _array(x: Any, what: str) -> Array:
     """NumPy's array of what is given: tensors and the like on the host, without a copy, too."""
+    x = on_host(x, what)
     try:
-        return np.asarray(on_host(x, what))
+        return np.asarray(x)
     except ValueError:
         raise InputError(f"{what} is a ragged list: its rows have different lengths; give an array") from None
 

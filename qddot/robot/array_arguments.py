@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from qddot.compiler.runtime.array_kinds import DOUBLE, SINGLE, Given, given, handed_back, mapped, no_gradients, on_host
+from qddot.compiler.runtime.array_kinds import (
+    DOUBLE,
+    NO_ARRAYS,
+    SINGLE,
+    Given,
+    given,
+    handed_back,
+    mapped,
+    no_gradients,
+    on_host,
+)
 from qddot.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +71,7 @@ def taking_any_arrays(method: F, named: str | None = None) -> F:
 
     @wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _are_simple(args) and (not kwargs or _are_simple(kwargs.values())):
+        if _are_simple(args) and (not kwargs or _are_simple(x for k, x in kwargs.items() if k not in NO_ARRAYS)):
             return method(self, *args, **kwargs)
         arguments = dict(zip((*names, *map(str, range(len(names), len(args)))), args, strict=False))
         found = given(arguments | kwargs)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 import qddot
 from qddot import tasks
+from qddot.compiler.runtime import array_kinds
 from qddot.robot.array_arguments import DIRECT
 
 BATCH = 3
@@ -174,7 +177,7 @@ OTHERS = {
     "attach": lambda r, s: r.attach(qddot.load("pendulum"), s.frame, np.eye(4)),
     "export_inverse_kinematics": lambda r, s: r.export_inverse_kinematics({s.frame: s.pose[0]}, cc=""),
     "locked": lambda r, s: r.locked({r.joint_names[0]: s.q[0, 0]}),
-    "simulate": lambda r, s: r.simulate(s.q, s.v, s.tau[:, None], dt=1e-3, steps=2, limits="ignore"),
+    "simulate": lambda r, s: r.simulate(s.q, s.v, s.tau[:, None], dt=1e-3, steps=1, limits="ignore"),
     "simulator": lambda r, s: stepped(r.simulator(dt=1e-3), s),
     "trace": lambda r, s: r.trace("inverse_dynamics", s.q[0], s.v[0], s.a[0]),
     "with_gravity": lambda r, s: r.with_gravity(s.tau[0, :3]),
@@ -279,3 +282,217 @@ def test_a_method_gives_back_what_it_is_given(arm, method, kind):
 @pytest.mark.parametrize("method", LOOPS)
 def test_a_method_of_loops_gives_back_what_it_is_given(fivebar, method, kind):
     check(fivebar, LOOPS[method], kind)
+
+
+@pytest.mark.parametrize("kind", ["numpy float32", "torch float64", "jax float32"])
+@pytest.mark.parametrize("method", OTHERS)
+def test_a_method_of_other_results_takes_arrays_of_every_kind(arm, method, kind):
+    make = KINDS[kind]()
+    state = State(arm, make)
+    run = with_x64 if kind.startswith("jax") else lambda on, run: run()
+    assert run(False, lambda: OTHERS[method](arm, state)) is not None
+
+
+# ---- kernels
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_kernels_give_the_package_of_their_inputs(arm, dtype):
+    """The type is the kernel's own, as it was asked of it."""
+    torch = pytest.importorskip("torch")
+    kernel, (q, v) = arm.kernel("forward_dynamics", dtype=dtype), arm.random_state(0, 5)
+    wanted = kernel(q, v, v)
+    for make in (torch.from_numpy, lambda x: torch.from_numpy(x.astype(np.float32))):
+        result = kernel(make(q), make(v), make(v))
+        assert isinstance(result, torch.Tensor)
+        assert str(result.dtype) == f"torch.{dtype}"
+        np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-2, atol=1e-3)  # a state rounded to seven digits
+    out = torch.empty((5, arm.nv), dtype=getattr(torch, dtype))
+    assert kernel(torch.from_numpy(q), v, v, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), wanted)
+    with pytest.raises(qddot.InputError, match="1 arrays were given"):
+        kernel(torch.from_numpy(q))
+    with pytest.raises(qddot.InputError, match="q keeps gradients"):
+        kernel(torch.from_numpy(q).requires_grad_(), v, v)
+
+
+# ---- types
+
+
+def test_single_precision_is_computed_by_kernels_in_single_precision(arm):
+    q, v = (x.astype(np.float32) for x in arm.random_state(0, 20))
+    single = arm.kernel("forward_dynamics", dtype="float32")
+    np.testing.assert_array_equal(arm.forward_dynamics(q, v, v), single(q, v, v))
+    np.testing.assert_array_equal(arm.forward_dynamics(q[3], v[3], v[3]), single(q[3], v[3], v[3]))
+
+
+MIXED = [
+    ((np.float32, np.float32, np.float64), np.float64),
+    ((np.float64, np.float32, np.float32), np.float64),
+    ((np.float32, np.int64, np.float32), np.float64),
+    ((np.float32, list, np.float32), np.float64),
+    ((list, list, list), np.float64),
+    ((np.int32, np.int64, bool), np.float64),
+    ((np.float32, np.float32, np.float32), np.float32),
+]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("types", "wanted"), MIXED)
+def test_types_are_promoted_as_numpy_does(arm, types, wanted, compiled):
+    robot = qddot.Robot(arm.model, compiled)
+    q, v = np.round(4 * np.array(arm.random_state(0, 3)))
+    given = [x.tolist() if t is list else x.astype(t) for x, t in zip((q, v, v), types, strict=True)]
+    assert robot.inverse_dynamics(*given).dtype == wanted
+    assert robot.forward_dynamics(*given).dtype == wanted
+    assert robot.integrate(*given[:2]).dtype == np.result_type(*(float if t is list else t for t in types[:2]), np.float32)
+
+
+def test_half_precision_is_refused(arm):
+    q, v = arm.random_state(0)
+    for method in (arm.mass_matrix, arm.normalize):
+        with pytest.raises(qddot.InputError, match=r"q holds float16.*q\.astype\('float32'\)"):
+            method(q.astype(np.float16))
+    torch = pytest.importorskip("torch")
+    for name in ("float16", "bfloat16"):
+        with pytest.raises(qddot.InputError, match=rf"q holds {name}.*q\.to\(torch\.float32\)"):
+            arm.bias_force(torch.from_numpy(q).to(getattr(torch, name)), v)
+
+
+def test_nan_and_views_and_empty_batches(arm):
+    torch = pytest.importorskip("torch")
+    q, v = arm.random_state(0, 7)
+    q[2, 1] = np.nan
+    tq, tv = torch.from_numpy(q), torch.from_numpy(v)
+    a = arm.forward_dynamics(tq, tv, tv)
+    assert torch.isnan(a).any(-1).tolist() == [k == 2 for k in range(7)]
+    columns = torch.from_numpy(np.asfortranarray(q)), tv.flip(0), tv[::2].repeat(2, 1)[:7]
+    np.testing.assert_array_equal(
+        arm.forward_dynamics(*columns).numpy(), arm.forward_dynamics(*(x.numpy() for x in columns))
+    )
+    assert tuple(arm.forward_dynamics(tq[:0], tv[:0], tv[:0]).shape) == (0, arm.nv)
+    assert arm.forward_dynamics(tq[:0].float(), tv[:0].float(), tv[:0].float()).dtype == torch.float32
+    with pytest.raises(qddot.InputError, match=r"q has shape \(7, 3\)"):
+        arm.forward_dynamics(tq[:, :3], tv, tv)
+
+
+# ---- what is not dropped in silence
+
+
+def test_gradients_are_not_dropped(arm):
+    torch = pytest.importorskip("torch")
+    q, v = map(torch.from_numpy, arm.random_state(0, 3))
+    leaf = v.clone().requires_grad_()
+    bare = qddot.Robot(arm.model)
+    bare.torch = lambda: None
+    calls = {
+        "forward_dynamics": lambda v: bare.forward_dynamics(q, v, q),
+        "integrate": lambda v: bare.integrate(q, v),
+        "hybrid_dynamics": lambda v: bare.hybrid_dynamics(q, v, q, q, prescribed=[]),
+        "inverse_dynamics_derivatives": lambda v: bare.inverse_dynamics_derivatives(q, v, q),
+        "simulate": lambda v: bare.simulate(q, v, dt=1e-3, steps=1),
+    }
+    for name, call in calls.items():
+        with pytest.raises(qddot.InputError, match=rf"v0? keeps gradients.*Robot\.{name} has none; robot\.torch\(\)"):
+            call(leaf)
+        with pytest.raises(qddot.InputError, match=r"v0? keeps gradients"), torch.autograd.forward_ad.dual_level():
+            call(torch.autograd.forward_ad.make_dual(v, v))
+        with torch.no_grad():
+            call(leaf)
+    for transform in (torch.func.grad, torch.func.vmap, torch.func.jacrev, torch.func.jacfwd):
+        with pytest.raises(qddot.InputError, match="v keeps gradients"):
+            transform(lambda x: bare.forward_dynamics(q, x, q).sum())(v)
+    with pytest.raises(qddot.InputError, match="f_ext keeps gradients"):
+        bare.forward_dynamics(q, v, q, {bare.link_names[0]: torch.ones(6, requires_grad=True)})
+    with pytest.raises(qddot.InputError, match="q keeps gradients"):
+        bare.forward_dynamics(q.clone().requires_grad_(), v, q, {bare.link_names[0]: np.ones(6)}, expressed_in="world")
+
+
+def test_tensors_with_gradients_go_to_the_differentiable_function(arm):
+    """To the method of the same name of `robot.torch()`."""
+    torch = pytest.importorskip("torch")
+    robot, called = qddot.Robot(arm.model), []
+
+    class Dynamics:
+        def forward_dynamics(self, q, v, tau, f_ext=None):
+            called.append("forward_dynamics")
+            return v * 2 if f_ext is None else v * 3
+
+        def pose(self, q, frame):
+            called.append(f"pose of {frame}")
+            return q * 5
+
+        def integrate(self, q, v, dt=1.0):
+            called.append("integrate")
+            return v * dt
+
+    robot.torch = lambda: Dynamics()
+    x = torch.ones(arm.nv, dtype=torch.float64, requires_grad=True)
+    for result, slope in (
+        (robot.forward_dynamics(x, x, x), 2),
+        (robot.forward_dynamics(x, x, x, np.ones((arm.model.n_links, 6))), 3),
+        (robot.pose(x, "tool"), 5),
+        (robot.integrate(x, x, dt=7.0), 7),
+    ):
+        (found,) = torch.autograd.grad(result.sum(), x)
+        assert found.tolist() == [slope] * arm.nv
+    assert called == ["forward_dynamics", "forward_dynamics", "pose of tool", "integrate"]
+
+
+def test_traced_arrays_of_jax_are_refused(arm):
+    jax = pytest.importorskip("jax")
+    q = arm.neutral()
+    for method in (arm.mass_matrix, arm.normalize, arm.kernel("mass_matrix"), lambda q: arm.jacobian(q, "tool", "world")):
+        for transform in (jax.jit, jax.vmap, lambda f: jax.grad(lambda x, f=f: f(x).sum())):
+            with pytest.raises(qddot.InputError, match=r"q is being traced by JAX.*robot\.jax\(\).*qddot\.jax\.Dynamics"):
+                transform(method)(q[None] if transform is jax.vmap else q)
+
+
+def test_arrays_that_have_no_numbers_here_are_refused(arm):
+    torch = pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
+    q = torch.from_numpy(arm.neutral())
+    with pytest.raises(qddot.InputError, match=r"q lies on 'meta'.*q\.cpu\(\)"):
+        arm.mass_matrix(q.to("meta"))
+    with pytest.raises(qddot.InputError, match=r"q\.to_dense\(\)"):
+        arm.mass_matrix(q.to_sparse())
+    with pytest.raises(qddot.InputError, match="belong to torch and jax"):
+        arm.bias_force(q, jax.numpy.zeros(arm.nv))
+    with torch._subclasses.fake_tensor.FakeTensorMode() as mode, pytest.raises(qddot.InputError, match=r"robot\.torch"):
+        arm.mass_matrix(mode.from_tensor(q))
+
+
+def test_results_stay_on_the_device_of_jax():
+    """Of several devices of the host, in a process of its own."""
+    pytest.importorskip("jax")
+    code = """
+import jax, numpy as np, qddot
+robot = qddot.load("double_pendulum")
+first, second = jax.devices()
+for device in (first, second):
+    q = jax.device_put(np.ones((4, 2), np.float32), device)
+    for x in (robot.mass_matrix(q), robot.integrate(q, q)):
+        assert x.devices() == {device} and x.committed, x.devices()
+assert not robot.mass_matrix(jax.numpy.ones(2)).committed
+mesh = jax.sharding.Mesh(np.array(jax.devices()), "x")
+split = jax.device_put(np.ones((4, 2)), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+try:
+    robot.mass_matrix(split)
+except qddot.InputError as error:
+    print(error)
+"""
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "q lies on 2 devices" in done.stdout
+
+
+def test_no_numbers_are_copied(arm):
+    """Neither of inputs nor of results."""
+    torch = pytest.importorskip("torch")
+    x = torch.zeros((4, arm.nq), dtype=torch.float64)
+    host = array_kinds.on_host(x, "q")
+    assert host.__array_interface__["data"][0] == x.data_ptr()
+    found = array_kinds.given({"q": x})
+    result = np.ones((4, 3))
+    assert array_kinds.handed_back(found, result).data_ptr() == result.__array_interface__["data"][0]

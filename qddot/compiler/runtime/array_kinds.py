@@ -24,6 +24,8 @@ DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 _HALVES = ("float16", "bfloat16", "half")
 # What has no arrays in it, found by its type: most arguments are one of these or an array of doubles.
 PLAIN = frozenset((list, tuple, dict, str, int, float, bool, type(None), range))
+_NUMBERS = frozenset((int, float))
+_SIMPLE = frozenset((int, float, str, bool, type(None)))
 # Arguments that are choices, not numbers of which the result is made: they have no say in its type.
 NO_ARRAYS = frozenset(("frame", "rows", "prescribed", "hold", "actuated", "by", "gains", "tolerance", "size"))
 
@@ -75,11 +77,11 @@ class _Torch(Kind):
 
     def keeps_gradients(self, x: Any) -> bool:
         torch: Any = sys.modules["torch"]
-        if torch._C._functorch.is_functorch_wrapped_tensor(x):  # inside torch.func's grad, jvp and vmap
+        if x.requires_grad and torch.is_grad_enabled():
             return True
-        return bool(
-            (x.requires_grad and torch.is_grad_enabled()) or torch.autograd.forward_ad.unpack_dual(x).tangent is not None
-        )
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):  # inside torch.func's jvp and vmap
+            return True
+        return torch.autograd.forward_ad.unpack_dual(x).tangent is not None
 
     def to_host(self, what: str) -> str:
         return f"{what}.cpu()"
@@ -142,8 +144,8 @@ class _Cupy(Kind):
         return f"cupy.asnumpy({what})"
 
 
-_JAX = _Jax()
-_CUDA, _KINDS = Kind(), {"torch": _Torch(), "jax": _JAX, "jaxlib": _JAX, "cupy": _Cupy()}
+TORCH, _JAX = _Torch(), _Jax()
+_CUDA, _KINDS = Kind(), {"torch": TORCH, "jax": _JAX, "jaxlib": _JAX, "cupy": _Cupy()}
 _TITLES = ("Tensor", "Array", "ArrayImpl", "Tracer", "ndarray")
 
 
@@ -152,6 +154,10 @@ def _kind_of(kind: Any) -> Kind | None:
     for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
         if package in _KINDS and base.__name__ in _TITLES:
+            return _KINDS[package]
+    for package, title in (("torch", "Tensor"), ("jax", "Array"), ("cupy", "ndarray")):
+        own = getattr(sys.modules.get(package), title, None)
+        if isinstance(own, type) and issubclass(kind, own):
             return _KINDS[package]
     return _CUDA if hasattr(kind, "__cuda_array_interface__") else None
 
@@ -172,20 +178,20 @@ class Given(NamedTuple):
     on_device: bool  # whether some lie on a card
 
 
-def are_numpy(arrays: Sequence[Any]) -> bool:
-    """Whether all are NumPy's arrays."""
-    for x in arrays:  # noqa: SIM110  (generators take several times as long, and batches come this way)
-        if x.__class__ is not np.ndarray:
-            return False
-    return True
-
-
 def are_doubles(arrays: Sequence[Any]) -> bool:
-    """Whether all are NumPy's arrays of doubles, as in almost every call."""
-    for x in arrays:  # noqa: SIM110
-        if x.__class__ is not np.ndarray or x.dtype is not DOUBLE:
+    """Whether all are NumPy's arrays of doubles, as in almost every call, or lists of numbers."""
+    for x in arrays:
+        if x.__class__ is np.ndarray:
+            if x.dtype is not DOUBLE:
+                return False
+        elif not is_list_of_numbers(x):
             return False
     return True
+
+
+def is_list_of_numbers(x: Any) -> bool:
+    """Whether it is a list without anything but numbers in it."""
+    return x.__class__ is list and _NUMBERS.issuperset(map(type, x))
 
 
 def given(arguments: Mapping[str, Any]) -> Given:
@@ -243,11 +249,11 @@ def _arrays(x: Any, what: str = "") -> Iterator[tuple[str, Any]]:
             if what or name not in NO_ARRAYS:
                 yield from _arrays(y, what or str(name))
     elif x.__class__ in (list, tuple):
-        if any(y.__class__ in (float, int) for y in x):
+        types = set(map(type, x))
+        if types & _NUMBERS:
             yield what, x
-        for y in x:
-            if y.__class__ not in (float, int, str):
-                yield from _arrays(y, what)
+        for y in x if types - _SIMPLE else ():
+            yield from _arrays(y, what)
     elif getattr(x, "holds_arrays", False):
         for f in dataclasses.fields(x):
             inner = _arrays(getattr(x, f.name), what)
@@ -261,7 +267,7 @@ def mapped(f: Callable[[Any, str], Any], x: Any, what: str = "") -> Any:
     if isinstance(x, Mapping):
         return {name: mapped(f, y, what or str(name)) for name, y in x.items()}
     if x.__class__ in (list, tuple):
-        return x if all(y.__class__ in (float, int, str) for y in x) else type(x)(mapped(f, y, what) for y in x)
+        return x if _SIMPLE.issuperset(map(type, x)) else type(x)(mapped(f, y, what) for y in x)
     if getattr(x, "holds_arrays", False):
         return dataclasses.replace(x, **{y.name: mapped(f, getattr(x, y.name), what) for y in dataclasses.fields(x)})
     return f(x, what)

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from qddot.compiler.ir.packed_output import Layout
 from qddot.compiler.runtime import result_pool, thread_pool
 from qddot.compiler.runtime.arguments import REAL, Signature, check_numpy_out
-from qddot.compiler.runtime.array_kinds import Given, are_numpy, given, handed_back, kind_of, mapped, no_gradients, on_host
+from qddot.compiler.runtime.array_kinds import (
+    Given,
+    given,
+    handed_back,
+    is_list_of_numbers,
+    kind_of,
+    mapped,
+    no_gradients,
+    on_host,
+)
 from qddot.compiler.runtime.fastcall import one_state
 from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
@@ -83,10 +92,12 @@ class Batches:
 
     def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
-        if not are_numpy(args):
-            found = given(dict(zip(self.names, args, strict=False)))
-            if found.kind is not None or kind_of(out) is not None:
-                return self._of_package(found, args, out, others)
+        for x in args:
+            if x.__class__ is not np.ndarray and not is_list_of_numbers(x):
+                found = given(dict(zip(self.names, args, strict=False)))
+                if found.kind is not None or kind_of(out) is not None:
+                    return self._of_package(found, args, out, others)
+                break
         try:
             if others or len(args) != self._count:
                 raise TypeError

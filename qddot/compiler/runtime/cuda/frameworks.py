@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qddot.compiler.runtime import array_kinds
 from qddot.compiler.runtime.cuda import dlpack
 from qddot.compiler.runtime.cuda.arrays import DeviceArray, allocated, contiguous_strides
 from qddot.compiler.runtime.cuda.context import DEFAULT_STREAM, Context, current_handle, find
@@ -86,8 +87,8 @@ class _Torch(Framework):
     def view(self, x: Any) -> View | None:
         if not x.is_cuda:
             return None
-        if x.requires_grad and sys.modules["torch"].is_grad_enabled():
-            raise InputError("requires gradients, and kernels have none: use robot.torch(), or give it detached, .detach()")
+        if array_kinds.TORCH.keeps_gradients(x):
+            raise InputError("keeps gradients, and kernels have none: use robot.torch(), or give it detached, .detach()")
         if x.is_neg():
             x = x.resolve_neg()
         dtype = self._types.get(x.dtype)
