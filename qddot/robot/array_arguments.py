@@ -71,7 +71,7 @@ def taking_any_arrays(method: F, named: str | None = None) -> F:
 
     @wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _are_simple(args) and (not kwargs or _are_simple(x for k, x in kwargs.items() if k not in NO_ARRAYS)):
+        if _are_simple(args) and (not kwargs or NO_ARRAYS.issuperset(kwargs) or _are_simple(kwargs.values())):
             return method(self, *args, **kwargs)
         arguments = dict(zip((*names, *map(str, range(len(names), len(args)))), args, strict=False))
         found = given(arguments | kwargs)
