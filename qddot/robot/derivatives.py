@@ -152,14 +152,14 @@ class DerivativeMethods(RobotBase):
         pushes, *by = with_slopes(self.engine, "hybrid_dynamics_derivatives", q, f_ext, forces)
         if pushes is None:
             both = self._solve(4, "hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
-            of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+            of_a, of_tau = (_parts(3, x) for x in _parts(4, both))
             return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
         both = self._solve(4, "hybrid_dynamics_derivatives_with_forces", q, v, a, tau, pushes, prescribed=chosen)
-        of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+        of_a, of_tau = (_parts(3, x) for x in _parts(4, both))
         pull = Pull(self.engine, q, *by)
         return HybridDynamicsDerivatives(
-            pull.complete(ByAllInputs, list(of_a), of_a[3]),
-            pull.complete(ByAllInputs, list(of_tau), of_tau[3], less_own=True),
+            pull.complete(ByAllInputs, of_a, of_a[3]),
+            pull.complete(ByAllInputs, of_tau, of_tau[3], less_own=True),
         )
 
     def inverse_dynamics_derivative(
@@ -288,6 +288,7 @@ class DerivativeMethods(RobotBase):
         return chosen
 
 
-def _parts(count: int, stacked: Array) -> list[Array]:
-    """The arrays stacked on the first axis of one state's result, which has as many axes as there are parts."""
-    return list(np.moveaxis(stacked, -count, 0))
+def _parts(axes: int, stacked: Any) -> list[Any]:
+    """The arrays stacked on the first of the axes that one state's result has, by indices that all packages take."""
+    rest = (slice(None),) * (axes - 1)
+    return [stacked[(..., k, *rest)] for k in range(stacked.shape[-axes])]

@@ -191,6 +191,9 @@ def test_torch():
         pytest.skip("PyTorch finds no card")
     k, _ = twice_plus("float32")
     q = torch.randn(100_000, 3, device="cuda", requires_grad=True)
+    with pytest.raises(InputError, match=r"q keeps gradients.*robot\.torch\(\)"):
+        k(q, torch.randn(3, device="cuda"))
+    q = q.detach()
     v = torch.randn(3, device="cuda")
     result = k(q, v)
     assert isinstance(result, torch.Tensor)
