@@ -38,11 +38,13 @@ MAY_IMPORT = {
     "viewer": DATA | {"formats"},  # shapes come from files
     # the facade
     "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "viewer"},
+    # many samples of everything, on many machines
+    "study": DATA | {"compiler", "dynamics", "formats", "robot", "simulation", ""},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
-    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands
+    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "study", "viewer", ""},  # commands
     "__main__": {"cli"},
-    "": DATA | {"compiler", "robot"},  # public names
+    "": DATA | {"compiler", "robot", "study"},  # public names
 }
 
 
