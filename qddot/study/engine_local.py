@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from qddot.study.worker import receive, send
 
 TIMEOUT = 600.0  # seconds of a piece
 _LEAST_MEMORY = 2 * 2**30  # bytes, for a worker
-_STARTS = 5  # of a worker that dies before its first piece
+_STARTS, _STARTS_KILLED = 3, 50  # of a worker that dies, or is killed, before its first piece
 _AHEAD = 2  # pieces a worker: one is computed while the answer to another is written
 
 
@@ -134,7 +135,8 @@ class LocalEngine:
 
     def _started(self) -> subprocess.Popen[bytes]:
         """A worker that has the plan. One that dies before it has is started again, for it may have been killed."""
-        for _ in range(_STARTS):
+        starts = 0
+        while True:
             process = self._spawned()
             try:
                 send(process.stdin, self._first_message)  # type: ignore[arg-type]
@@ -144,7 +146,9 @@ class LocalEngine:
             if reply is not None and (problem := pickle.loads(reply)) is None:
                 return process
             self._end(process)
-            if reply is not None or self._closing:
+            starts += 1
+            killed = process.returncode == -signal.SIGKILL if os.name == "posix" else False
+            if reply is not None or self._closing or starts >= (_STARTS_KILLED if killed else _STARTS):
                 break
         raise QddotError(f"a worker of the study cannot be started: {'it ended at once' if reply is None else problem}")
 

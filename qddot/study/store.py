@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Store:
         self.done = _NOWHERE  # the samples that are done: [begin, end) of every run of them, in order
         self.failures: dict[int, Failure] = {}
         self.seconds, self.hosts = 0.0, set[str]()  # of all receipts
-        self._files: dict[str, int] = {}
+        self._files: dict[str, FileIO] = {}
         self._heads: dict[str, int] = {}
         self._receipts: list[bytes] = []
         self._flushed = time.monotonic()
@@ -178,8 +179,8 @@ class Store:
         """Rows first, then their receipts."""
         with self._explained():
             if self._receipts:
-                for descriptor in self._files.values():
-                    os.fsync(descriptor)
+                for file in self._files.values():
+                    os.fsync(file.fileno())
                 self._append(b"".join(self._receipts))
                 self._receipts.clear()
             self._flushed = time.monotonic()
@@ -229,10 +230,10 @@ class Store:
 
     def _write_rows(self, name: str, first: int, rows: Array) -> None:
         data = memoryview(np.ascontiguousarray(rows).tobytes())
-        at = self._offset(name, first)
+        file = self._file(name)
+        file.seek(self._offset(name, first))
         while len(data):
-            written = os.pwrite(self._file(name), data, at)
-            data, at = data[written:], at + written
+            data = data[file.write(data) :]
 
     def _write_head(self) -> None:
         about = {
@@ -317,14 +318,14 @@ class Store:
             self._heads[name] = len(_npy_head((self.end - self.first, *shape)))
         return self._heads[name] + (first - self.first) * 8 * int(np.prod(shape, dtype=np.int64))
 
-    def _file(self, name: str) -> int:
+    def _file(self, name: str) -> FileIO:
         if name not in self._files:
-            self._files[name] = os.open(self.directory / f"{name}.npy", os.O_RDWR)
+            self._files[name] = FileIO(self.directory / f"{name}.npy", "r+")
         return self._files[name]
 
     def _close(self) -> None:
-        for descriptor in self._files.values():
-            os.close(descriptor)
+        for file in self._files.values():
+            file.close()
         self._files.clear()
 
     @contextmanager

@@ -49,7 +49,7 @@ class RunOptions(EngineOptions, total=False):
     """The options of `Study.run`: those of an engine, and four more."""
 
     chunk: int  # samples in a piece; chosen by the time that they take
-    part: tuple[int, int]  # (k, n): the k-th of n parts, counted from 1, into a folder of its own
+    part: tuple[int, int] | None  # (k, n): the k-th of n parts, counted from 1, into a folder of its own
     retry_failed: bool  # computes samples that have failed once more
     progress: bool | None
 
@@ -156,6 +156,10 @@ class Study:
             store.finish()
         return self
 
+    def folder(self, part: Any = None) -> Path:
+        """Where the results are, or those of the part (k, n)."""
+        return self._store(part).directory
+
     def _store(self, part: Any) -> Store:
         if part is None:
             return Store(self.directory, 0, len(self))
@@ -163,10 +167,9 @@ class Study:
             k, n = (count(x, "part") for x in part)
         except (TypeError, ValueError):
             raise InputError(f"part is {shown(part)}; give (k, n), the k-th of n parts counted from 1") from None
-        if k > n:
-            raise InputError(f"part is {shown(part)}; there is no part {k} of {n}")
-        block = self.plan.work.block
-        blocks = -(-len(self) // block)
+        blocks, block = -(-len(self) // self.plan.work.block), self.plan.work.block
+        if k > n or n > blocks:
+            raise InputError(f"part is {shown(part)}; this study can be cut into 1 to {blocks} parts, counted from 1")
         low, high = (min(len(self), blocks * x // n * block) for x in (k - 1, k))
         return Store(self.directory / f"part-{k:05d}-of-{n:05d}", low, high)
 

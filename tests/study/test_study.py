@@ -172,7 +172,7 @@ def test_another_study_is_refused_with_what_differs(arm, start, tmp_path):
         ({"space": {"q0": q0 + 1e-16 + 1e-12}}, "another rows"),
         ({"measures": {"e": "max:energy"}}, "measures"),
         ({"robot": arm.with_parameters({"link1.mass": 3.0})}, "another robot"),
-        ({"integrator": "euler"}, "integrator"),
+        ({"integrator": "semi_implicit_euler"}, "integrator"),
     ]
     for change, says in changed:
         with pytest.raises(QddotError, match="holds another study") as caught:
