@@ -111,7 +111,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     kinds = ", ".join(f"{n} {kind}" for kind, n in report["kinds"].items())
     rate = report["done"] / report["worker_seconds"] if report["worker_seconds"] else 0.0
     lines = [
-        f"done      {report['done']:,} of {report['samples']:,} samples ({100.0 * report['done'] / report['samples']:.1f} %)",
+        f"done      {report['done']:,} of {report['samples']:,} samples ({report['done'] / report['samples']:.1%})",
         f"failed    {report['failed']:,}{f' ({kinds})' if kinds else ''}",
         f"work      {report['worker_seconds']:,.1f} s of workers, {rate:,.0f} samples a second and worker",
         f"measures  {', '.join(report['measures']) or 'none yet'}",

@@ -70,16 +70,15 @@ class Driver:
     def _edge(self, low: int, high: int) -> int:
         """The end of the next piece: a multiple of the block, for a user's functions see whole blocks."""
         block = self._plan.work.block
-        size = self._chunk or self._size()
+        size = self._chunk or self._size(high - low + sum(b - a for a, b in self._undone))
         end = low // block * block + max(1, round(size / block)) * block
         return min(high, end)
 
-    def _size(self) -> int:
+    def _size(self, left: int) -> int:
         """So many samples take `PIECE_SECONDS`; fewer towards the end, so that all workers end together."""
         block = self._plan.work.block
         if self._seconds_per_sample is None:
             return block  # to find out
-        left = sum(high - low for low, high in self._undone) + block
         wanted = PIECE_SECONDS / max(self._seconds_per_sample, 1e-9)
         return max(block, int(min(wanted, left / self._engine.slots)))
 

@@ -45,7 +45,7 @@ _DRAWN: dict[str, Callable[..., Any]] = {"uniform": Uniform, "normal": Normal, "
 
 
 def read(path: str | os.PathLike[str], *, directory: str | os.PathLike[str] | None = None, trust: bool = False) -> Study:
-    """The study of a file. `trust` lets it name functions, which are imported from the file's folder, and files elsewhere."""
+    """The study of a file. `trust` lets it name functions, imported from the file's folder, and files elsewhere."""
     file = Path(path)
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -92,9 +92,7 @@ def _values(folder: Path, name: str, x: Any, trust: bool) -> Any:
     if not isinstance(x, dict):
         return x
     if len(x) != 1:
-        raise StudyError(
-            f"{name!r} of the space is {shown(x)}; give one of uniform, normal, loguniform, choice, grid, file"
-        )
+        raise StudyError(f"{name!r} of the space is {shown(x)}; give one of {', '.join(_DRAWN)}, grid, file")
     ((kind, given),) = x.items()
     if kind == "file":
         try:
