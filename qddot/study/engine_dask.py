@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import queue
-import time
 from contextlib import suppress
 from typing import Any
 
-from qddot.errors import StudyError, extra
+from qddot.errors import InputError, StudyError, extra
 from qddot.study.engine_ray import plan_of
 from qddot.study.engines import Answer, EngineOptions
-from qddot.study.outcome import Lost, Piece
+from qddot.study.outcome import Lost, Outcome, Piece
 from qddot.study.plan import Plan
 
 _AHEAD = 2  # pieces for each worker
@@ -24,6 +23,8 @@ class DaskEngine:
     """Bounded by the workers of the cluster; retries are the driver's."""
 
     def __init__(self, plan: Plan, options: EngineOptions) -> None:
+        if options.get("timeout"):
+            raise InputError("Dask cannot end a piece that takes too long: leave timeout= out, or take 'local' or 'ray'")
         distributed = extra("distributed", "dask", "engine='dask'")
         cloudpickle = extra("cloudpickle", "dask", "engine='dask'")
         dask = extra("dask", "dask", "engine='dask'")
@@ -33,18 +34,22 @@ class DaskEngine:
         if options.get("address"):
             self._client = distributed.Client(options["address"])
         else:
-            own: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": None, "processes": True, "threads_per_worker": 1}
+            own: dict[str, Any] = {
+                "host": "127.0.0.1",
+                "dashboard_address": None,
+                "processes": True,
+                "threads_per_worker": 1,
+            }
             own["memory_limit"] = options.get("memory") or "auto"
             self._cluster = distributed.LocalCluster(n_workers=options.get("workers"), silence_logs=50, **own)
             self._client = distributed.Client(self._cluster)
         self._threads = options.get("threads") or 1
-        self._timeout = options.get("timeout")
         content = cloudpickle.dumps(plan)
         self._key = hashlib.sha256(content).hexdigest()
         self._plan = self._client.scatter(content, broadcast=True, hash=False)
         self._workers = max(1, sum(self._client.nthreads().values()))
         self._ended: queue.Queue[Any] = queue.Queue()
-        self._running: dict[Any, tuple[Piece, float]] = {}
+        self._running: dict[Any, Piece] = {}
 
     @property
     def slots(self) -> int:
@@ -54,19 +59,13 @@ class DaskEngine:
     def submit(self, piece: Piece) -> None:
         """A task."""
         task = self._client.submit(_evaluate, self._plan, self._key, self._threads, piece, pure=False, retries=0)
-        self._running[task] = (piece, time.monotonic())
+        self._running[task] = piece
         task.add_done_callback(self._ended.put)
 
     def wait(self) -> list[Answer]:
         """The tasks that have ended, at least one."""
         while True:
-            try:
-                task = self._ended.get(timeout=0.5)
-            except queue.Empty:
-                if self._timeout is not None:
-                    self._restart_if_late()
-                continue
-            if task in self._running:
+            if (task := self._ended.get()) in self._running:
                 return [self._answer(task)]
 
     def close(self) -> None:
@@ -78,7 +77,7 @@ class DaskEngine:
             self._cluster.close()
 
     def _answer(self, task: Any) -> Answer:
-        piece, _ = self._running.pop(task)
+        piece = self._running.pop(task)
         try:
             return piece, task.result()
         except self._killed:
@@ -86,14 +85,12 @@ class DaskEngine:
         except Exception as error:
             raise StudyError(f"a worker of the Dask cluster cannot compute: {type(error).__name__}: {error}") from None
 
-    def _restart_if_late(self) -> None:
-        begin = min((b for _, b in self._running.values()), default=time.monotonic())
-        if time.monotonic() - begin > _AHEAD * (self._timeout or 0.0):
-            raise StudyError(
-                f"a piece takes longer than {self._timeout:g} s, and Dask cannot end a task that runs; run the study again "
-                f"with engine='local' or 'ray', which can"
-            )
+
+_plans: dict[str, Plan] = {}  # of this worker: it is unpickled once
 
 
-def _evaluate(content: bytes, key: str, threads: int, piece: Piece) -> Any:
-    return plan_of(content, key, threads).evaluate(piece)
+def _evaluate(content: bytes, key: str, threads: int, piece: Piece) -> Outcome:
+    if key not in _plans:
+        _plans.clear()
+        _plans[key] = plan_of(content, threads)
+    return _plans[key].evaluate(piece)
