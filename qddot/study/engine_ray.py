@@ -153,8 +153,11 @@ class _Worker:
 
 
 def _start(ray: Any, options: EngineOptions, threads: int) -> None:
-    """Connects to the cluster of `address`, or starts one that only this machine can reach, without the dashboard."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    """Connects to the cluster of `address`, or starts one on this machine: no dashboard, and nobody in without its token.
+
+    Ray's servers listen on all interfaces, also for a node of 127.0.0.1; what keeps others out is the token.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     address = options.get("address")
     own: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     if not address and options.get("workers"):

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from qddot.errors import StudyError, extra, unknown
 from qddot.formats.atomic import replacing
+from qddot.study import analysis
 from qddot.study.outcome import Failure
 from qddot.study.space import Space
 from qddot.study.store import Store
@@ -75,6 +76,20 @@ class Results:
     def values(self) -> dict[str, Array]:
         """What the space has for every sample."""
         return self.space.values(self._store.first, len(self))
+
+    # ---- what they say
+
+    def quantiles(self, name: str, parts: ArrayLike = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Array:
+        """The values below which these parts of the samples lie; samples without a result do not count."""
+        return analysis.quantiles(self[name], parts)
+
+    def sensitivity(self, name: str) -> analysis.Sensitivity:
+        """Sobol's indices of a measure, of a study with sampling="saltelli"."""
+        return analysis.sensitivity(self.space, self[name], name)
+
+    def outliers(self, name: str, number: int = 10) -> Array:
+        """The rows of the samples that are farthest from the median, the farthest first: for `Study.simulate`."""
+        return analysis.outliers(self[name], number)
 
     # ---- for other libraries
 

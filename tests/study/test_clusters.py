@@ -127,6 +127,7 @@ def test_dask_gives_the_same_bits(expected, tmp_path):
     assert content(sweep(tmp_path / "s").run("dask", workers=2)) == expected
 
 
+@pytest.mark.slow
 def test_dask_lists_failures_alike(tmp_path):
     pytest.importorskip("distributed", reason="needs Dask: pip install 'qddot[dask]'")
     x = np.random.default_rng(0).uniform(size=40)
