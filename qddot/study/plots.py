@@ -47,7 +47,7 @@ def _columns(results: Results, names: list[str]) -> dict[str, Array]:
     every = results.columns(*results.space.names, *results.names)
     if not names:
         return results.columns(*results.names)
-    out = {}
+    out: dict[str, Array] = {}
     for name in names:
         found = [n for n in every if n == name or n.startswith(f"{name}[")]
         if not found:
