@@ -121,6 +121,7 @@ def torch(stream):
     class Tensor:
         def __init__(self, array, dtype=None, is_cuda=True):
             self.array, self.is_cuda, self.shape = array, is_cuda, array.shape
+            self.device = ("cuda" if is_cuda else "cpu", 0)
             self.dtype = dtype or f"torch.{array.dtype}"
 
         def __array__(self, dtype=None, copy=None):
@@ -138,10 +139,14 @@ def torch(stream):
         def is_neg(self):
             return False
 
+        def is_contiguous(self):
+            return arrays.is_contiguous(self.array.shape, self.array.strides)
+
     def empty(shape, dtype, device):
         assert device == ("cuda", 0)
         return Tensor(arrays.empty(shape, dtype.removeprefix("torch.")))
 
+    module.empty_like = lambda x: Tensor(arrays.empty(x.shape, x.array.dtype))
     module.Tensor, module.empty, module.device = Tensor, empty, lambda kind, ordinal: (kind, ordinal)
     module.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream))
     return module
@@ -152,14 +157,15 @@ def cupy(stream):
     module = types.ModuleType("cupy")
 
     class ndarray:
-        def __init__(self, array):
+        def __init__(self, array, dtype=None):
+            array = array if dtype is None else arrays.empty(array, dtype)
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
             self.strides = tuple(s * array.dtype.itemsize for s in array.strides)
             self.data = types.SimpleNamespace(ptr=array.pointer, device_id=array.device)
 
-    module.ndarray, module.empty = ndarray, lambda shape, dtype: ndarray(arrays.empty(shape, dtype))
+    module.ndarray = ndarray
     module.cuda = types.SimpleNamespace(
-        get_current_stream=lambda: types.SimpleNamespace(ptr=stream),
+        get_current_stream=lambda device=-1: types.SimpleNamespace(ptr=stream),
         runtime=types.SimpleNamespace(getDevice=lambda: 0),
         Device=lambda ordinal: contextlib.nullcontext(),
     )
