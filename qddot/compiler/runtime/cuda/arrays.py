@@ -74,7 +74,7 @@ class DeviceArray:
 
     __slots__ = ("__weakref__", "_lease", "context", "dtype", "pointer", "shape", "strides")
 
-    def __init__(self, lease: Lease, pointer: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, lease: Any, pointer: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
         self._lease, self.pointer, self.context = lease, pointer, lease.context
         self.shape, self.strides, self.dtype = shape, strides, dtype  # strides in numbers
 

@@ -69,6 +69,12 @@ class Context:
                 self._streams.append(self.driver.handle(self.driver.cuStreamCreate, _NON_BLOCKING))
             return self._streams
 
+    def free_bytes(self) -> int:
+        """Device memory that can be had, that of the pool included; the context is current."""
+        free, total = c_size_t(), c_size_t()
+        self.driver.cuMemGetInfo_v2(byref(free), byref(total))
+        return free.value + self.pool.kept_bytes()
+
     def event(self, timing: bool = False) -> int:
         """A new event; the context is current."""
         return self.driver.handle(self.driver.cuEventCreate, 0 if timing else _NO_TIMING)

@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (_DEVICEPTR, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _DEVICEPTR, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (_DEVICEPTR, _DEVICEPTR, c_size_t, c_void_p),
+    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
     "cuPointerGetAttribute": (c_void_p, c_int, _DEVICEPTR),
     "cuStreamCreate": (c_void_p, c_uint),
     "cuStreamSynchronize": (c_void_p,),
