@@ -17,11 +17,12 @@ from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
 from qddot.simulation import limits, stiffness
+from qddot.simulation.after_run import drift
 from qddot.simulation.archive import packed
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.rollout import Progress
 from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
-from qddot.simulation.simulate import drift, made
+from qddot.simulation.simulate import made
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]

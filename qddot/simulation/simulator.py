@@ -19,10 +19,11 @@ from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, real_numbers
 from qddot.errors import InputError, QddotWarning, outside, shown, unexpected
 from qddot.simulation import adaptive, stiffness
+from qddot.simulation.after_run import drift
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Rollout
-from qddot.simulation.simulate import drift, facts
+from qddot.simulation.simulate import facts
 from qddot.simulation.system import Law
 from qddot.simulation.trajectory import Trajectory
 

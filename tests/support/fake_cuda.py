@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import subprocess
@@ -17,6 +18,7 @@ from qddot.compiler.runtime.cuda.modules import GridCode
 from qddot.compiler.runtime.kernel import Info
 from tests.support.c_code import COMPILERS
 
+Device = collections.namedtuple("Device", "type index")  # of a tensor
 SOURCE = Path(__file__).with_suffix(".c")
 
 
@@ -123,7 +125,7 @@ def torch(stream):
 
         def __init__(self, array, dtype=None, is_cuda=True):
             self.array, self.is_cuda, self.shape = array, is_cuda, array.shape
-            self.device = types.SimpleNamespace(type="cuda" if is_cuda else "cpu")
+            self.device = Device("cuda" if is_cuda else "cpu", 0)
             self.dtype = dtype or f"torch.{array.dtype}"
 
         def __array__(self, dtype=None, copy=None):
@@ -153,6 +155,9 @@ def torch(stream):
         def is_neg(self):
             return False
 
+        def is_contiguous(self):
+            return arrays.is_contiguous(self.array.shape, self.array.strides)
+
     def empty(shape, dtype, device):
         assert device == ("cuda", 0)
         return Tensor(arrays.empty(shape, dtype.removeprefix("torch.")))
@@ -163,6 +168,7 @@ def torch(stream):
     module.autograd = types.SimpleNamespace(forward_ad=dual)
     module.is_grad_enabled = lambda: True
     module.from_numpy = lambda x: Tensor(x, is_cuda=False)
+    module.empty_like = lambda x: Tensor(arrays.empty(x.shape, x.array.dtype))
     module.Tensor, module.empty, module.device = Tensor, empty, lambda kind, ordinal: (kind, ordinal)
     module.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream))
     return module
@@ -173,7 +179,8 @@ def cupy(stream):
     module = types.ModuleType("cupy")
 
     class ndarray:
-        def __init__(self, array):
+        def __init__(self, array, dtype=None):
+            array = array if dtype is None else arrays.empty(array, dtype)
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
             self.strides = tuple(s * array.dtype.itemsize for s in array.strides)
             self.data = types.SimpleNamespace(ptr=array.pointer, device_id=array.device)
@@ -183,7 +190,7 @@ def cupy(stream):
 
     module.ndarray, module.empty = ndarray, lambda shape, dtype: ndarray(arrays.empty(shape, dtype))
     module.cuda = types.SimpleNamespace(
-        get_current_stream=lambda: types.SimpleNamespace(ptr=stream),
+        get_current_stream=lambda device=-1: types.SimpleNamespace(ptr=stream),
         runtime=types.SimpleNamespace(getDevice=lambda: 0),
         Device=lambda ordinal: contextlib.nullcontext(),
     )
