@@ -137,7 +137,7 @@ class _Run:
             axes.append(start.state.shape[:-1])
             given = [flat[:, : self.sizes[0]], flat[:, self.sizes[0] : sum(self.sizes)]]
             if not self.away.free:
-                stiffness.warn(rollout, start, stacklevel=6)
+                stiffness.warn(rollout, start)
         else:
             for k, (x, v) in enumerate(zip(given, starts, strict=True)):
                 given[k] = self._host_start(k, x) if v is None else self._device_start(k, v)

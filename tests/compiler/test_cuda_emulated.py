@@ -11,7 +11,7 @@ from qddot.compiler.codegen.abi import grid
 from qddot.compiler.runtime.cuda import arrays
 from qddot.errors import InputError
 from qddot.simulation import Rollout
-from tests.support import golden_grids
+from tests.support import fake_cuda, golden_grids
 from tests.support.emulated_card import steps_of
 
 
