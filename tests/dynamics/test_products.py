@@ -367,3 +367,13 @@ def test_a_fault_is_found(monkeypatch):
     monkeypatch.setattr(differentiate, "_times_slope", wrong)
     with pytest.raises(AssertionError):
         check_first(at_random(robot, "inverse_dynamics"), np.random.default_rng(0))
+
+
+def test_the_way_by_the_multiplier():
+    """M⁻¹ w, and inverse dynamics with it: what docs/derivatives.md has for those who hold the accelerations."""
+    robot, kernel, (q, v, tau, w) = _quadruped()
+    lam = robot.kernel("forward_dynamics", vjp=True, wrt="tau")(q, v, tau, w)
+    a = robot.forward_dynamics(q, v, tau)
+    found = robot.kernel("inverse_dynamics", vjp=True, wrt=("q", "v"))(q, v, a, -lam)
+    expected = kernel(q, v, tau, w)
+    assert np.allclose(np.concatenate([found, lam], axis=-1), expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
