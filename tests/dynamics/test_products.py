@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 import qddot
+from qddot.compiler.codegen.abi import grid
 from qddot.compiler.ir import differentiate, interpreter
+from qddot.compiler.targets import nvptx
 from qddot.dynamics import catalogue, pipeline, products
 from qddot.errors import InputError, KernelTooLargeError, UnknownNameError
 from qddot.robots.generators import random_tree
 from tests.support.derivative_cases import MARKED
+from tests.support.grid_emulation import Emulated
 from tests.support.mechanisms import MOVING, bent_chain
 from tests.support.products import at_random
 from tests.support.real_robots import load, or_skipped
@@ -243,7 +246,20 @@ def test_single_precision_packed_results_and_other_targets():
     assert np.abs(single - expected).max() < 1e-4 * np.abs(expected).max()
     packed = robot.kernel("forward_dynamics", vjp=True, packed=True)
     assert np.array_equal(packed.unpack(packed(*arrays)), expected)
-    card = robot.kernel("forward_dynamics", vjp=True, target="cuda", dtype="float32")
+
+
+def test_a_grid_of_threads_gives_the_bits_of_this_processor():
+    dtype = "float32"
+    robot, kernel, arrays = _quadruped(dtype=dtype)
+    product = products.Product(("vjp",), ("q", "v", "tau"), "tangent")
+    request = pipeline.Request("forward_dynamics", dtype=dtype, product=product)
+    program = pipeline.program_for(robot.model, request, kernel.output)[1]
+    emulated = Emulated(program, list(kernel.inputs), kernel.output, dtype, nvptx.named(""), grid.GridOptions())
+    arrays = [np.ascontiguousarray(x, dtype) for x in arrays]
+    out = np.full((37, *kernel.output), np.nan, dtype)
+    emulated("rows", *arrays, out=out)
+    assert np.array_equal(out, kernel(*arrays))
+    card = robot.kernel("forward_dynamics", vjp=True, target="cuda", dtype=dtype)
     assert "ptx_kernel" in card.llvm_ir
     assert card.info.product == "VJP"
 
@@ -367,3 +383,13 @@ def test_a_fault_is_found(monkeypatch):
     monkeypatch.setattr(differentiate, "_times_slope", wrong)
     with pytest.raises(AssertionError):
         check_first(at_random(robot, "inverse_dynamics"), np.random.default_rng(0))
+
+
+def test_the_way_by_the_multiplier():
+    """M⁻¹ w, and inverse dynamics with it: what docs/derivatives.md has for those who hold the accelerations."""
+    robot, kernel, (q, v, tau, w) = _quadruped()
+    lam = robot.kernel("forward_dynamics", vjp=True, wrt="tau")(q, v, tau, w)
+    a = robot.forward_dynamics(q, v, tau)
+    found = robot.kernel("inverse_dynamics", vjp=True, wrt=("q", "v"))(q, v, a, -lam)
+    expected = kernel(q, v, tau, w)
+    assert np.allclose(np.concatenate([found, lam], axis=-1), expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
