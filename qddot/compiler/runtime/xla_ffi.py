@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from qddot.compiler.runtime import xla_layout as layout
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.gufunc import loop_of
-from qddot.compiler.runtime.kernel import Kernel, Shape
+from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.llvm_compile import ENVIRONMENT_WORDS, Code, compile_object, library_functions
 from qddot.compiler.targets.host import host
 from qddot.errors import InputError
