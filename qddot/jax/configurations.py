@@ -62,3 +62,6 @@ def _gathered(model: Model, of_joint: Callable[[int], Sequence[Any]], *like: Any
     parts = [value_of(x) for i, _ in model.outward() if model.mimic[i] is None for x in of_joint(i)]
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in like))
     return jnp.stack([jnp.broadcast_to(jnp.asarray(x, like[0].dtype), batch) for x in parts], axis=-1)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (integrate, difference, normalize, tangent_gradient)}

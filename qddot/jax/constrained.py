@@ -58,7 +58,7 @@ def least(solver: Constrained, A: Any, lam: Any) -> Any:
     """The least multipliers that give the same joint forces: those of dependent rows are not unique."""
     if len(solver.rows) == len(solver.names):
         return lam
-    X = jnp.swapaxes(A, -1, -2)
+    X = _T(A)
     return _on(_pseudoinverse(X, GENERIC_RANK, jnp.linalg.norm(X, axis=(-2, -1))), _on(X, lam))
 
 
@@ -67,7 +67,7 @@ def inverse_result(
 ) -> tuple[Any, Any]:
     """Joint forces and multipliers, as `constrained_dynamics.multipliers_of_inverse` has them.   Kim (56)-(66)."""
     size, rows = jnp.linalg.norm(A, axis=(-2, -1)), A.shape[-2]
-    A_pT, A_aT = (jnp.swapaxes(A[..., x], -1, -2) for x in (np.flatnonzero(~active), np.flatnonzero(active)))
+    A_pT, A_aT = (_T(A[..., x]) for x in (np.flatnonzero(~active), np.flatnonzero(active)))
     lacking = (forces - tau_passive)[..., np.flatnonzero(~active)]
     if active.all():
         lam, N = jnp.zeros((*forces.shape[:-1], rows), forces.dtype), jnp.eye(rows, dtype=forces.dtype)
@@ -79,15 +79,35 @@ def inverse_result(
         across = root[..., :, None] * (A_aT @ N)
         lacks = forces[..., np.flatnonzero(active)] - _on(A_aT, lam)
         lam = lam + _on(N, _on(_pseudoinverse(across, RANK, size * jnp.max(root)), root * lacks))
-    return jnp.where(active, forces - _on(jnp.swapaxes(A, -1, -2), lam), tau_passive), lam
+    return jnp.where(active, forces - _on(_T(A), lam), tau_passive), lam
 
 
 def _pseudoinverse(X: Any, share: float, size: Any) -> Any:
     """X⁺; singular values below a share of `size` are nothing: X may be rounding alone."""
-    largest = jnp.linalg.norm(jax.lax.stop_gradient(X), ord=2, axis=(-2, -1))
     share = share if X.dtype == jnp.float64 else max(share, 1e-5)
-    limit = share * jax.lax.stop_gradient(size) / jnp.where(largest > 0.0, largest, 1.0)
-    return jnp.linalg.pinv(X, rtol=limit)
+    return _truncated(X, share * jax.lax.stop_gradient(size))
+
+
+@jax.custom_jvp
+def _truncated(X: Any, limit: Any) -> Any:
+    """X⁺ without the singular values up to a limit. (JAX's own takes no limit that is traced.)"""
+    U, s, Vt = jnp.linalg.svd(X, full_matrices=False)
+    kept = s > limit[..., None]
+    reciprocal = jnp.where(kept, 1.0 / jnp.where(kept, s, 1.0), 0.0)
+    return (_T(Vt) * reciprocal[..., None, :]) @ _T(U)
+
+
+@_truncated.defjvp
+def _truncated_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Golub & Pereyra 1973, (4.12), where the rank stays as it is."""
+    (X, limit), dX = primals, tangents[0]
+    P = _truncated(X, limit)
+    rows, columns = (jnp.eye(n, dtype=X.dtype) for n in X.shape[-2:])
+    return P, -P @ dX @ P + P @ _T(P) @ _T(dX) @ (rows - X @ P) + (columns - P @ X) @ _T(dX) @ _T(P) @ P
+
+
+def _T(A: Any) -> Any:
+    return jnp.swapaxes(A, -1, -2)
 
 
 def _on(A: Any, x: Any) -> Any:

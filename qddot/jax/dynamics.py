@@ -15,7 +15,7 @@ from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.request import checked, ignores_loops, twist_rows
 from qddot.errors import InputError, one_name, unexpected
-from qddot.jax import configurations, constrained
+from qddot.jax import configurations, constrained, rollouts
 from qddot.jax.arrays import alike
 from qddot.jax.forces import link_forces
 from qddot.jax.functions import TABLE, Row
@@ -208,19 +208,23 @@ class Dynamics:
     def integrate(self, q: Any, v: Any, dt: Any = 1.0) -> Any:
         """The configuration reached from q with the constant velocity v after a time dt."""
         x, u, t = alike("integrate", ("q", "v", "dt"), (q, v, dt))
-        return configurations.integrate(self.model, x, u * t)
+        return self._moved["integrate"](x, u * t)
 
     def difference(self, q0: Any, q1: Any) -> Any:
         """The velocity that leads from q0 to q1 in a unit of time."""
-        return configurations.difference(self.model, *alike("difference", ("q0", "q1"), (q0, q1)))
+        return self._moved["difference"](*alike("difference", ("q0", "q1"), (q0, q1)))
 
     def normalize(self, q: Any) -> Any:
         """The configuration with its quaternions made unit."""
-        return configurations.normalize(self.model, *alike("normalize", ("q",), (q,)))
+        return self._moved["normalize"](*alike("normalize", ("q",), (q,)))
 
     def tangent_gradient(self, q: Any, g: Any) -> Any:
         """The gradient along the degrees of freedom, (..., nv), of a gradient g along the coordinates, (..., nq)."""
-        return configurations.tangent_gradient(self.model, *alike("tangent_gradient", ("q", "g"), (q, g)))
+        return self._moved["tangent_gradient"](*alike("tangent_gradient", ("q", "g"), (q, g)))
+
+    @functools.cached_property
+    def _moved(self) -> dict[str, Callable[..., Any]]:
+        return {name: jax.jit(functools.partial(f, self.model)) for name, f in configurations.FUNCTIONS.items()}
 
     # ---- calls of kernels
 
@@ -325,6 +329,11 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
             raise InputError(f"{name} needs {', '.join(missing)}")
         static = {x: _RESOLVED[x](self.model, named.get(x)) for x in needs}
         self._check(name, row)
+        if expressed_in == "world" and named.get("f_ext") is not None:
+            raise InputError(
+                f"{name}: forces in the world's axes change with q in the links' frames; take jax.jacfwd of the dynamics, or "
+                f"link_forces(q, f_ext, 'world') as f_ext, which stays as it is in the links' frames"
+            )
         if row.divides:
             self.engine.solvability.require_mass(static.get("prescribed", ()))
         result = self._run(name, tuple(named[x] for x in inputs), named.get("f_ext"), expressed_in, free, **static)
@@ -337,3 +346,5 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
 
 for _name, _row in TABLE.items():
     setattr(Dynamics, _name, _method(_name, _row))
+for _name, _function in rollouts.METHODS.items():
+    setattr(Dynamics, _name, _function)

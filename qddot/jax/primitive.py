@@ -266,19 +266,32 @@ def _two_axes(op: Operation, args: Sequence[Any]) -> tuple[list[Any], int, int]:
 
 
 @functools.cache
-def register() -> None:
+def register(platform: str) -> None:
     """Tells XLA, once, where its calls go."""
-    handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(xla_ffi.handlers().cpu)
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform="cpu")
+    handlers = xla_ffi.handlers()
+    address = handlers.cuda if platform == "CUDA" else handlers.cpu
+    handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
+    try:
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler), platform=platform)
+    except Exception as error:
+        raise InputError(
+            f"JAX {jax.__version__} does not take qddot's handler ({error}); docs/jax.md names versions that do"
+        ) from error
 
 
-def _on_processor(*args: Any, op: Operation) -> Any:
-    register()
-    key = xla_ffi.enter(op.kernel("cpu"), op.identity("cpu"))
+def _lowered(platform: str, *args: Any, op: Operation) -> Any:
+    register(platform)
+    target = "cuda" if platform == "CUDA" else "cpu"
+    kernel = op.kernel(target)
+    key = xla_ffi.enter(kernel, op.identity(target))
     given, outer, inner = _two_axes(op, args)
-    like = jax.ShapeDtypeStruct((outer, inner, *op.output), op.request.dtype)
-    out = jax.ffi.ffi_call(TARGET, like)(*given, kernel=np.int64(key))
+    like = [jax.ShapeDtypeStruct((outer, inner, *op.output), op.request.dtype)]
+    if scratch := xla_ffi.scratch_bytes(kernel, inner):
+        like.append(jax.ShapeDtypeStruct((scratch,), jnp.uint8))
+    out = jax.ffi.ffi_call(TARGET, like)(*given, kernel=np.int64(key))[0]
     return out.reshape(*np.broadcast_shapes(*_batches(op, args)), *op.output)
 
 
-mlir.register_lowering(kernel_p, mlir.lower_fun(_on_processor, multiple_results=False), platform="cpu")
+for _platform, _name in (("cpu", "cpu"), ("cuda", "CUDA")):
+    _rule = mlir.lower_fun(functools.partial(_lowered, _name), multiple_results=False)
+    mlir.register_lowering(kernel_p, _rule, platform=_platform)

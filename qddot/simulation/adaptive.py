@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.dynamics.engine import HasEngine
-from qddot.errors import InputError, QddotWarning
+from qddot.errors import InputError, QddotWarning, outside
 from qddot.mechanism.configurations import normalize
 from qddot.progress import Progress
 from qddot.scalars import stack
@@ -98,7 +98,7 @@ def solve(
             )
             if not batch:
                 raise InputError(why)
-            warnings.warn(f"sample {k}: {why}", QddotWarning, stacklevel=5)
+            warnings.warn(f"sample {k}: {why}", QddotWarning, stacklevel=outside())
         out[(*k, slice(len(done.t)))] = done.y.T
         evaluations += int(done.nfev)
         found.append(_found(events, done, nq))

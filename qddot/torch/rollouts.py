@@ -1,7 +1,7 @@
 """Rollouts as operations of PyTorch: `qddot::rollout(key, inputs)` and its gradient, on the processor.
 
-With plain tensors that require gradients the run itself, with its checkpoints, is kept for the way back. In graphs (torch.compile) and
-under torch.func the operation is registered, and its gradient runs the rollout again where not all states were recorded.
+With plain tensors that require gradients the run itself, with its checkpoints, is kept for the way back. In graphs
+(torch.compile) and under torch.func the gradient runs the rollout again where not all states were recorded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from qddot.errors import InputError
+from qddot.simulation.differentiable_run import DifferentiableRun
 from qddot.simulation.rollout_function import RolloutFunction, known_function, own_shapes, rollout_function
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _TYPES = {torch.float64: "float64", torch.float32: "float32"}
 
 
 class Rollout:
-    """A rollout of tensors, set up once: `q, v = rollout(q0, v0, controls=…)`, with the cost as a third where there is one."""
+    """A rollout of tensors, set up once: `q, v = rollout(q0, v0, controls=…)`, and the cost where there is one."""
 
     def __init__(self, dynamics: Dynamics, function: RolloutFunction, defaults: dict[str, Tensor]) -> None:
         self._dynamics, self._function, self._defaults = dynamics, function, defaults
@@ -63,8 +64,8 @@ def made(dynamics: Dynamics, controls: Any, dtype: torch.dtype, given: dict[str,
 def differentiable_rollout(self: Dynamics, controls: Any = None, *, dt: float, **options: Any) -> Rollout:
     """`Robot.differentiable_rollout` on tensors: made once, called with tensors, within torch.compile too.
 
-    Takes `steps`, `record`, `cost`, `inputs`, `parameters`, the free parameters of this `Dynamics` by name, `dtype`, and the other options
-    of `simulate`. Of tensors that are given here the shapes count; a call may give others.
+    Takes `steps`, `record`, `cost`, `inputs`, `parameters`, the free parameters of this `Dynamics` by name, `dtype`, and
+    the other options of `simulate`. Of tensors that are given here the shapes count; a call may give others.
     """
     named = {name: options.pop(name) for name in (*self.free, *_ARRAYS[1:]) if name in options}
     tensors = [x for x in (controls, *named.values()) if isinstance(x, Tensor)]
@@ -73,7 +74,7 @@ def differentiable_rollout(self: Dynamics, controls: Any = None, *, dt: float, *
 
 
 def rollout(self: Dynamics, q0: Any, v0: Any, controls: Any = None, *, dt: float, **options: Any) -> Any:
-    """The motion from (q0, v0), differentiable: q (..., rows, nq) and v (..., rows, nv), and the sum of `cost` where it is given.
+    """The motion from (q0, v0), differentiable: q (..., rows, nq), v (..., rows, nv), and the sum of `cost` if given.
 
     `controls` are held joint forces (..., steps, nv), or a law that is traced; options as for `differentiable_rollout`.
     """
@@ -95,7 +96,10 @@ METHODS = {f.__name__: f for f in (differentiable_rollout, rollout, step)}
 
 
 def _evaluated(key: str, inputs: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    is_plain = not (torch.compiler.is_compiling() or _transforms_are_active() or _count_modes())
+    if not torch.compiler.is_compiling() and _transforms_are_active():
+        made: tuple[Tensor, Tensor, Tensor] = _Transformed.apply(key, *inputs)
+        return made
+    is_plain = not (torch.compiler.is_compiling() or _count_modes())
     if is_plain and torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return _Kept.apply(key, *inputs)
     found: tuple[Tensor, Tensor, Tensor] = torch.ops.qddot.rollout(key, inputs)
@@ -130,13 +134,81 @@ class _Kept(Function):
         return _tensors(ctx.run, function)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
-        ctx.saved_tensors  # noqa: B018
-        bars = [None if x is None else x.numpy() for x in cotangents]
-        found = ctx.function.gradients(ctx.run, bars)
-        needed = ctx.needs_input_grad[1:]
-        return None, *(torch.from_numpy(x) if is_needed else None for x, is_needed in zip(found, needed, strict=True))
+        found = _KeptGradients.apply(ctx.function, ctx.run, *ctx.saved_tensors, *cotangents)
+        return None, *(x if is_needed else None for x, is_needed in zip(found, ctx.needs_input_grad[1:], strict=True))
+
+
+class _KeptGradients(Function):
+    """The gradients of a run, which have no gradients of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, function: RolloutFunction, run: DifferentiableRun, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        bars = [None if x is None else x.numpy() for x in tensors[len(function.shapes) :]]
+        return tuple(torch.from_numpy(np.array(x)) for x in function.gradients(run, bars))
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        return _once(ctx)
+
+
+class _Transformed(Function):
+    """The same under torch.func."""
+
+    @staticmethod
+    def forward(key: str, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _run(key, list(inputs))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.key, *tensors = inputs
+        ctx.count = len(tensors)
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        return None, *_GradientsTransformed.apply(ctx.key, ctx.count, *ctx.saved_tensors, *cotangents)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], key: str, *inputs: Tensor) -> Any:
+        function = known_function(key)
+        found = _Transformed.apply(key, *_in_front(function, inputs, in_dims[1:]))
+        return found, (0, 0, 0 if function.has_cost else None)
+
+
+class _GradientsTransformed(Function):
+    """Gradients under torch.func: of inputs, results and cotangents, as many as there are inputs."""
+
+    @staticmethod
+    def forward(key: str, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_gradients(key, *_parts(tensors, count)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        return _once(ctx)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], key: str, count: int, *tensors: Tensor) -> Any:
+        """A gradient for each of the mapped samples, whether an input was mapped or not."""
+        mapped = [_expanded(x, axis, info.batch_size) for x, axis in zip(tensors, in_dims[2:], strict=True)]
+        inputs, results, cotangents = _parts(mapped, count)
+        aligned = _in_front(known_function(key), inputs, [0] * count)
+        found = _GradientsTransformed.apply(key, count, *aligned, *results, *cotangents)
+        return tuple(g.reshape(x.shape) for g, x in zip(found, inputs, strict=True)), (0,) * count
+
+
+def _parts(tensors: Sequence[Tensor], count: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Inputs, results and cotangents."""
+    some = list(tensors)
+    return some[:count], some[count : count + 3], some[count + 3 :]
+
+
+def _expanded(x: Tensor, axis: int | None, count: int) -> Tensor:
+    return x.expand(count, *x.shape) if axis is None else x.movedim(axis, 0)
 
 
 _library = torch.library.Library("qddot", "FRAGMENT")
@@ -193,32 +265,9 @@ def _in_front(function: RolloutFunction, inputs: Sequence[Tensor], axes: Sequenc
     return out
 
 
-def _map(info: Any, in_dims: tuple[Any, ...], key: str, inputs: list[Tensor]) -> Any:
-    function = known_function(key)
-    found = torch.ops.qddot.rollout(key, _in_front(function, inputs, in_dims[1]))
-    return found, (0, 0, 0 if function.has_cost else None)
-
-
-def _map_gradients(info: Any, in_dims: tuple[Any, ...], key: str, *tensors: list[Tensor]) -> Any:
-    """A gradient for each of the mapped samples, whether an input was mapped or not."""
-    inputs, results, cotangents = (
-        [_expanded(x, axis, info.batch_size) for x, axis in zip(some, axes, strict=True)]
-        for some, axes in zip(tensors, in_dims[1:], strict=True)
-    )
-    aligned = _in_front(known_function(key), inputs, [0] * len(inputs))
-    found = torch.ops.qddot.rollout_gradients(key, aligned, results, cotangents)
-    return [g.reshape(x.shape) for g, x in zip(found, inputs, strict=True)], [0] * len(inputs)
-
-
-def _expanded(x: Tensor, axis: int | None, count: int) -> Tensor:
-    return x.expand(count, *x.shape) if axis is None else x.movedim(axis, 0)
-
-
 _library.impl("rollout", _run, "CPU")
 _library.impl("rollout_gradients", _gradients, "CPU")
 torch.library.register_fake("qddot::rollout", _shaped, lib=_library)
 torch.library.register_fake("qddot::rollout_gradients", _shaped_gradients, lib=_library)
 torch.library.register_autograd("qddot::rollout", _backward, setup_context=_keep, lib=_library)
 torch.library.register_autograd("qddot::rollout_gradients", _once, lib=_library)
-torch.library.register_vmap("qddot::rollout", _map, lib=_library)
-torch.library.register_vmap("qddot::rollout_gradients", _map_gradients, lib=_library)

@@ -41,11 +41,13 @@ MAY_IMPORT = {
     # the facade
     "robot": DATA
     | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "jax", "torch", "viewer"},
+    # many samples of everything, on many machines
+    "study": DATA | {"compiler", "dynamics", "formats", "robot", "simulation", ""},
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
-    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands
+    "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "study", "viewer", ""},  # commands
     "__main__": {"cli"},
-    "": DATA | {"compiler", "robot"},  # public names
+    "": DATA | {"compiler", "robot", "study"},  # public names
 }
 
 

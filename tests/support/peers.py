@@ -22,6 +22,7 @@ HOW = {
     "xacro": "pip install 'qddot[xacro]'",
     "torch": "pip install 'qddot[torch]'",
     "gymnasium": "pip install 'qddot[test]'",
+    "jax": "pip install 'qddot[jax]'",
 }
 MISSING = frozenset(filter(None, os.environ.get("QDDOT_TEST_WITHOUT", "").replace(" ", "").split(",")))
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from qddot.compiler.runtime import xla_layout as layout
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.compiler.runtime.gufunc import loop_of
-from qddot.compiler.runtime.kernel import Kernel, Shape
+from qddot.compiler.runtime.kernel import Kernel
 from qddot.compiler.runtime.llvm_compile import ENVIRONMENT_WORDS, Code, compile_object, library_functions
 from qddot.compiler.targets.host import host
 from qddot.errors import InputError
@@ -31,6 +31,7 @@ class _Entry(NamedTuple):
 
     identity: str
     words: Any
+    card: Any
     kernel: Kernel
 
 
@@ -38,6 +39,7 @@ class Handlers(NamedTuple):
     """Addresses of functions that XLA calls."""
 
     cpu: int
+    cuda: int
 
 
 def handlers() -> Handlers:
@@ -45,27 +47,36 @@ def handlers() -> Handlers:
     global _table, _handlers
     with _lock:
         if _handlers is None:
-            from qddot.compiler.codegen.abi.xla_ffi import render
+            from qddot.compiler.codegen.abi import xla_ffi, xla_grid
 
             _table = (ctypes.c_uint64 * (2 * layout.TABLE_PLACES))()
             target = host()
-            text = render(target, ctypes.addressof(_table), ENVIRONMENT_WORDS)
-            _handlers = Code(compile_object(text, target, "xla_ffi"))
-        return Handlers(_handlers.address or 0)
+            texts = xla_ffi.render(target, ctypes.addressof(_table), ENVIRONMENT_WORDS), xla_grid.render()
+            _handlers = Code(compile_object("\n".join(texts), target, "xla_ffi"))
+        return Handlers(_handlers.address or 0, _handlers.call or 0)
 
 
 def enter(kernel: Kernel, identity: str) -> int:
-    """The key by which programs of XLA call a kernel of this machine; `identity` says all that its results depend on."""
+    """The key by which programs of XLA call a kernel; `identity` says all that its results depend on."""
     key = key_of(identity)
     with _lock:
         found = _entries.get(key)
         if found is None:
             handlers()
-            _write(key, identity, kernel, _words(kernel))
+            _write(key, _Entry(identity, *_words(kernel), kernel))
         elif found.identity != identity:
             both = f"{identity} and {found.identity}"
             raise InputError(f"two kernels have the same key {key}, {both}; take other options for one of them")
     return key
+
+
+def scratch_bytes(kernel: Kernel, states: int) -> int:
+    """Memory that a call for so many states takes as a second result; kernels on the processor take theirs themselves."""
+    if kernel.code is None:
+        return 0
+    from qddot.compiler.runtime.cuda import xla
+
+    return xla.scratch_bytes(kernel, states)
 
 
 def key_of(identity: str) -> int:
@@ -73,36 +84,40 @@ def key_of(identity: str) -> int:
     return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "little") >> 1 or 1
 
 
-def _write(key: int, identity: str, kernel: Kernel, words: Any) -> None:
+def _write(key: int, entry: _Entry) -> None:
     if len(_entries) >= layout.TABLE_PLACES // 2:
         raise InputError(f"programs of XLA can call {layout.TABLE_PLACES // 2:,} kernels of qddot, and all are taken")
     place = key % layout.TABLE_PLACES
     while _table[2 * place]:
         place = (place + 1) % layout.TABLE_PLACES
-    _entries[key] = _Entry(identity, words, kernel)
-    _table[2 * place + 1] = ctypes.addressof(words)
+    _entries[key] = entry
+    _table[2 * place + 1] = ctypes.addressof(entry.words)
     with threading.Lock():  # whose release orders the two stores
         pass
     _table[2 * place] = key
 
 
-def _words(kernel: Kernel) -> Any:
-    """What the handler reads of a kernel."""
+def _words(kernel: Kernel) -> tuple[Any, Any]:
+    """What the handlers read of a kernel, and what they point to beside it."""
     shapes = (*kernel.inputs, kernel.output)
     size = 4 if kernel.info.dtype == "float32" else 8
-    strides = [x for shape in shapes for x in _strides(shape, size)]
+    card, axes = None, list[int]()
+    if kernel.code is None:
+        function, unit = loop_of(kernel), size
+    else:
+        from qddot.compiler.runtime.cuda.xla import card_words, launch_address
+
+        card, axes = card_words(kernel), [len(shape) for shape in shapes]
+        function, unit = launch_address(), 1
+    strides = [unit * prod(shape[k + 1 :]) for shape in shapes for k in range(len(shape))]
     head = {
-        layout.FUNCTION: loop_of(kernel),
+        layout.FUNCTION: function,
         layout.ENVIRONMENT: ctypes.addressof(library_functions()),
         layout.COUNT: len(shapes),
         layout.DTYPE: layout.DATA_TYPES[kernel.info.dtype],
         layout.ITEM_BYTES: size,
         layout.STRIDES: len(strides),
+        layout.CARD: 0 if card is None else ctypes.addressof(card),
     }
-    words = [*(head[k] for k in range(layout.NUMBERS)), *map(prod, shapes), *strides]
-    return (ctypes.c_int64 * len(words))(*words)
-
-
-def _strides(shape: Shape, size: int) -> list[int]:
-    """Of a row-major array, in bytes."""
-    return [size * prod(shape[k + 1 :]) for k in range(len(shape))]
+    words = [*(head[k] for k in range(layout.NUMBERS)), *map(prod, shapes), *strides, *axes]
+    return (ctypes.c_int64 * len(words))(*words), card

@@ -35,8 +35,13 @@ DATA_TYPES = {"float32": 11, "float64": 12}
 INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED, INTERNAL = 3, 5, 8, 13  # codes of errors
 
 # Words of 64 bits of what a process knows about a kernel. Then the numbers of one state of each operand, the result last;
-# then, for kernels on the processor, the strides of their own axes in bytes, as NumPy's loops have them.
-FUNCTION, ENVIRONMENT, COUNT, DTYPE, ITEM_BYTES, STRIDES, NUMBERS = range(7)
+# then the strides of their own axes: in bytes, as NumPy's loops have them, or in numbers for a card; then, for a card, how
+# many axes each operand has.
+FUNCTION, ENVIRONMENT, COUNT, DTYPE, ITEM_BYTES, STRIDES, CARD, NUMBERS = range(8)
+
+# Words about a kernel on cards; then those of each device, by its ordinal: of one that has not the kernel they are zero.
+PUSH, POP, THREADS, GROUPS, SHARED_BYTES, MODULES, DEVICES, FIRST_DEVICE = range(8)
+DEVICE_CONTEXT, DEVICE_BLOCKS, DEVICE_HANDLES = range(3)  # the last: a function of each module
 
 # The table of kernels: pairs of a key and the address of such words; a free place has the key 0.
 TABLE_PLACES = 1 << 16

@@ -29,10 +29,10 @@ _MESSAGES = {
 
 
 def render(target: Target, table: int, environment_words: int) -> str:
-    """The module, for a table of kernels at this address."""
+    """The functions of the module, for a table of kernels at this address."""
     functions = [
         target.architecture.declarations,
-        *(_text(name, words) for name, words in _MESSAGES.items()),
+        *(message(name, words) for name, words in _MESSAGES.items()),
         metadata_function(),
         _fail(),
         _other_layout(),
@@ -49,7 +49,8 @@ def load(name: str, kind: str, base: str, offset: int) -> list[str]:
     return [f"  %{name}.p = getelementptr i8, ptr {base}, i64 {offset}", f"  %{name} = load {kind}, ptr %{name}.p"]
 
 
-def _text(name: str, words: str) -> str:
+def message(name: str, words: str) -> str:
+    """The words of an error, as a constant."""
     data = words.encode() + b"\0"
     return f'@text.{name} = internal constant [{len(data)} x i8] c"{words}\\00"'
 
@@ -68,9 +69,9 @@ def metadata_function() -> str:
         "  br i1 %asks, label %yes, label %no",
         "yes:",
         *load("m", "ptr", "%ext", ext["metadata"]),
-        *_store("i32", str(layout.MAJOR), "%m", own["major"], "major"),
-        *_store("i32", str(layout.MINOR), "%m", own["minor"], "minor"),
-        *_store("i32", "%traits", "%m", own["traits"], "traits"),
+        *store("i32", str(layout.MAJOR), "%m", own["major"], "major"),
+        *store("i32", str(layout.MINOR), "%m", own["minor"], "minor"),
+        *store("i32", "%traits", "%m", own["traits"], "traits"),
         "  ret i1 true",
         "no:",
         "  ret i1 false",
@@ -78,7 +79,8 @@ def metadata_function() -> str:
     )
 
 
-def _store(kind: str, value: str, base: str, offset: int, name: str) -> list[str]:
+def store(kind: str, value: str, base: str, offset: int, name: str) -> list[str]:
+    """Lines that store a value so many bytes after a pointer."""
     return [f"  %{name}.to = getelementptr i8, ptr {base}, i64 {offset}", f"  store {kind} {value}, ptr %{name}.to"]
 
 
@@ -90,10 +92,10 @@ def _fail() -> str:
         *load("api", "ptr", "%frame", frame["api"]),
         *load("create", "ptr", "%api", layout.API["XLA_FFI_Error_Create"]),
         "  %own = alloca [32 x i8], align 8",
-        *_store("i64", str(size), "%own", own["struct_size"], "size"),
-        *_store("ptr", "null", "%own", own["extension_start"], "ext"),
-        *_store("ptr", "%words", "%own", own["message"], "message"),
-        *_store("i32", "%code", "%own", own["errc"], "errc"),
+        *store("i64", str(size), "%own", own["struct_size"], "size"),
+        *store("ptr", "null", "%own", own["extension_start"], "ext"),
+        *store("ptr", "%words", "%own", own["message"], "message"),
+        *store("i32", "%code", "%own", own["errc"], "errc"),
         "  %error = call ptr %create(ptr %own)",
         "  ret ptr %error",
         "}",
@@ -176,8 +178,8 @@ def _place() -> str:
         "  %outer = load i64, ptr %dims",
         *load("inner", "i64", "%dims", 8),
         "  store ptr %data, ptr %to",
-        *_store("i64", "%outer", "%to", 8, "outer"),
-        *_store("i64", "%inner", "%to", 16, "inner"),
+        *store("i64", "%outer", "%to", 8, "outer"),
+        *store("i64", "%inner", "%to", 16, "inner"),
         "  br label %axis",
         "axis:",
         "  %k = phi i64 [ 2, %read ], [ %k1, %more ]",
@@ -346,7 +348,7 @@ def _own_environment(words: int) -> list[str]:
         if k not in (_WITH_PYTHON_AT, NO_MEMORY_AT):
             lines += load(f"common{k}", "i64", "%common", 8 * k)
             value = f"%common{k}"
-        lines += _store("i64", value, "%env", 8 * k, f"env{k}")
+        lines += store("i64", value, "%env", 8 * k, f"env{k}")
     return lines
 
 
