@@ -81,7 +81,7 @@ def _after(of: Signature, sweep: str, by: Named, prefix: str) -> Signature:
     return Signature({**of.inputs, f"{prefix}cotangent": of.output}, (sum(map(prod, parts.values())),), parts)
 
 
-# ---- what is asked for -----------------------------------------------------------------------------------------------
+# ---- options, checked -------------------------------------------------------------------------------------------------
 
 
 def checked(function: Function, free: Sequence[str], given: Mapping[str, Any]) -> Product | None:
@@ -204,6 +204,18 @@ def ambient_rate(model: Model, q: Sequence[Scalar], v: Sequence[Scalar]) -> list
         joint, u = model.joint[i], v[slot.v]
         columns = [joint.along(q[slot.q], k) for k in range(joint.nv)]
         out[slot.q] = [total(column[j] * u[k] for k, column in enumerate(columns)) for j in range(joint.nq)]
+    return out
+
+
+def squared_rates(model: Model) -> list[float]:
+    """The squares of the coordinates' rates of change along each degree of freedom. The rates along two of them are at
+    right angles, and their squares are the same everywhere: 1, and 1/4 for the turns of a quaternion.
+    """
+    out = [0.0] * model.nv
+    for i, slot in _independent(model):
+        joint = model.joint[i]
+        for k in range(joint.nv):
+            out[slot.v.start + k] = sum(float(rate) ** 2 for rate in joint.along(joint.neutral(), k))
     return out
 
 

@@ -15,7 +15,7 @@ from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.request import checked, ignores_loops, twist_rows
 from qddot.errors import InputError, one_name, unexpected
-from qddot.jax import configurations, constrained
+from qddot.jax import configurations, constrained, rollouts
 from qddot.jax.arrays import alike
 from qddot.jax.forces import link_forces
 from qddot.jax.functions import TABLE, Row
@@ -347,3 +347,5 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
 
 for _name, _row in TABLE.items():
     setattr(Dynamics, _name, _method(_name, _row))
+for _name, _function in rollouts.METHODS.items():
+    setattr(Dynamics, _name, _function)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.input_checks import count, positive
-from qddot.errors import InputError, QddotWarning, unexpected, unknown
+from qddot.errors import InputError, QddotWarning, outside, unexpected, unknown
 from qddot.simulation import adaptive, limits, stiffness
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
@@ -59,14 +59,14 @@ def simulate(
             q, v = q[: len(numbers)], v[: len(numbers)]
         info |= found
     else:
-        stiffness.warn(rollout, start, stacklevel=3)
+        stiffness.warn(rollout, start)
         _, q, v = rollout.run(start, steps, every, with_start=True)
         _warn_diverged(robot.engine, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
     info |= facts(rollout)
     tau = rollout.forces_at(numbers, q, v)
     if "limits" not in options:
-        limits.warn_outside(robot.engine, q, tau, stacklevel=3)
+        limits.warn_outside(robot.engine, q, tau)
     channels = drift(robot.engine, q, v, tuple(rollout.plan.motion or ()))
     return Trajectory(robot, t, q, v, tau=tau, channels=channels, info=info)
 
@@ -84,7 +84,7 @@ def _warn_diverged(engine: Engine, q: Any, v: Any, numbers: Any, integrator: str
             f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {numbers[place]}: "
             f"{reason or advice}",
             QddotWarning,
-            stacklevel=4,
+            stacklevel=outside(),
         )
 
 
@@ -134,13 +134,13 @@ def drift(engine: Engine, q: Any, v: Any, driven: tuple[int, ...] = ()) -> dict[
             f"the prescribed motion has torn the loops of robot {engine.model.name!r} open, by {np.nanmax(off):.2g} m or "
             f"rad: they cannot follow it through a singular configuration; prescribe less, or the motion of another joint",
             QddotWarning,
-            stacklevel=4,
+            stacklevel=outside(),
         )
     elif np.any((solver.hybrid_dependence(q, v, driven) if driven else solver.dependence(q, v)) > 1.0):
         warnings.warn(
             f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
             f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
             QddotWarning,
-            stacklevel=4,
+            stacklevel=outside(),
         )
     return {"drift": off, "drift_rate": fast}

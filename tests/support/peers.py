@@ -20,6 +20,7 @@ HOW = {
     "brax": "pip install 'qddot[models]'",
     "mujoco_warp": "pip install 'qddot[models]'",
     "xacro": "pip install 'qddot[xacro]'",
+    "torch": "pip install 'qddot[torch]'",
     "gymnasium": "pip install 'qddot[test]'",
     "jax": "pip install 'qddot[jax]'",
 }

@@ -7,11 +7,11 @@ import numpy as np
 from qddot.compiler.ir import interpreter
 from qddot.dynamics import products, trace
 from qddot.dynamics.catalogue import input_shapes, lookup
-from qddot.mechanism import parameters
+from qddot.mechanism import configurations, parameters
 from qddot.mechanism.model import Model
 from qddot.spatial.dual import Dual
 
-STEP = 1e-30
+STEP = 1e-20
 
 
 class Point(NamedTuple):
@@ -32,6 +32,21 @@ class Point(NamedTuple):
         model = parameters.substitute(self.model, chosen, [given[x] for x in self.free])
         return np.asarray(algorithm(model, *(given[x].copy() for x in found.inputs), **self.needs))
 
+    def moved(self, tangents) -> dict[str, np.ndarray]:
+        """The inputs a small imaginary step along tangents, configurations moved as robots are."""
+        made = {x: y.astype(complex) for x, y in self.given.items()}
+        for name, dx in tangents.items():
+            made[name] = made[name] + 1j * STEP * dx if name != "q" or self.coordinates == "ambient" else made[name]
+        if "q" in tangents:
+            q = made["q"]
+            by_twist = self.coordinates == "tangent"
+            made["q"] = np.asarray(
+                configurations.integrate(self.model, q, 1j * STEP * tangents["q"])
+                if by_twist
+                else configurations.normalize(self.model, q)
+            )
+        return made
+
     def rates(self, q, tangents) -> dict[str, np.ndarray]:
         """How inputs change along tangents."""
         change = products.ambient_rate if self.coordinates == "tangent" else products.on_sphere
@@ -41,14 +56,11 @@ class Point(NamedTuple):
 
     def first(self, tangents) -> np.ndarray:
         """The Jacobian times tangents."""
-        rates = self.rates(self.given["q"], tangents)
-        moved = {x: y + 1j * STEP * rates[x] if x in rates else y.astype(complex) for x, y in self.given.items()}
-        return np.asarray(self.value(moved)).imag.astype(float) / STEP
+        return np.asarray(self.value(self.moved(tangents))).imag.astype(float) / STEP
 
     def second(self, tangents, others) -> np.ndarray:
         """How the Jacobian times tangents changes along others, the tangents being what they are."""
-        rates = self.rates(self.given["q"], others)
-        moved = {x: y + 1j * STEP * rates[x] if x in rates else y.astype(complex) for x, y in self.given.items()}
+        moved = self.moved(others)
         slopes = self.rates(moved["q"], tangents)
         duals = {x: _dual(y, slopes[x]) if x in slopes else y.astype(object) for x, y in moved.items()}
         result = np.asarray(self.value(duals), dtype=object)

@@ -113,10 +113,11 @@ class DeviceArray:
         return self.shape[0]
 
     def __getitem__(self, index: int | slice | EllipsisType | tuple[Any, ...]) -> DeviceArray:
-        """A view, by numbers and slices for leading axes."""
+        """A view, by numbers and slices, and one ellipsis for the axes that are not named."""
         keys = index if isinstance(index, tuple) else (index,)
-        if keys and keys[-1] is Ellipsis:
-            keys = keys[:-1]
+        if (at := next((k for k, key in enumerate(keys) if key is Ellipsis), None)) is not None:
+            rest = keys[at + 1 :]
+            keys = (*keys[:at], *(slice(None),) * (self.ndim - at - len(rest)), *rest)
         if len(keys) > self.ndim:
             raise IndexError(f"{len(keys)} indices for an array of {self.ndim} axes")
         start, shape, strides = 0, [], []

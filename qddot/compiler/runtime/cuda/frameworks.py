@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qddot.compiler.runtime import array_kinds
 from qddot.compiler.runtime.cuda import dlpack
 from qddot.compiler.runtime.cuda.arrays import DeviceArray, allocated, contiguous_strides
 from qddot.compiler.runtime.cuda.context import DEFAULT_STREAM, Context, current_handle, find
@@ -86,6 +87,8 @@ class _Torch(Framework):
     def view(self, x: Any) -> View | None:
         if not x.is_cuda:
             return None
+        if array_kinds.TORCH.keeps_gradients(x):
+            raise InputError("keeps gradients, and kernels have none: use robot.torch(), or give it detached, .detach()")
         if x.is_neg():
             x = x.resolve_neg()
         dtype = self._types.get(x.dtype)
@@ -128,7 +131,9 @@ class _Jax(Framework):
     def view(self, x: Any) -> View | None:
         jax: Any = sys.modules["jax"]
         if isinstance(x, jax.core.Tracer):
-            raise InputError("is being traced by JAX; kernels are called outside jit, vmap and grad")
+            raise InputError(
+                "is being traced by JAX; kernels are called outside jit, vmap and grad: robot.jax() has functions for those"
+            )
         x.block_until_ready()
         found = _of_dlpack(x, self)
         return found and found._replace(readonly=True)  # JAX takes its arrays for constant

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qddot.compiler.ir.packed_output import Layout
+from qddot.compiler.runtime import array_kinds
 from qddot.compiler.runtime.arguments import OutFacts, Signature
 from qddot.compiler.runtime.cuda import context as contexts
 from qddot.compiler.runtime.cuda import host_arrays
@@ -164,7 +165,7 @@ class Calls:
         target = None if out is None else self._view_of("out", out)
         own = self.signature
         if target is None and all(v is None for v in views):
-            return host_arrays.call(self, args, out)
+            return self._on_host(args, out)
         if out is not None and target is None:
             raise InputError(
                 f"{own.function}: out lies on the host, and {self._name_of_first(views)} on the device; "
@@ -188,6 +189,16 @@ class Calls:
             finally:
                 for block in uploads:
                     context.pool.give(block, stream)
+
+    def _on_host(self, args: Sequence[Any], out: Any) -> Any:
+        """The result for arrays on the host, as an array of the package of the inputs."""
+        names = self.signature.names
+        found = array_kinds.given(dict(zip(names, args, strict=True)))
+        if found.keeps_gradients:
+            raise array_kinds.no_gradients(found.kind, found.keeps_gradients, "a kernel")
+        hosted = [array_kinds.mapped(array_kinds.on_host, x, name) for name, x in zip(names, args, strict=True)]
+        result = host_arrays.call(self, hosted, None if out is None else array_kinds.on_host(out, "out"))
+        return array_kinds.handed_back(found._replace(dtype=None), result) if out is None else out
 
     def _run(
         self,
