@@ -119,16 +119,17 @@ class Dynamics:
         *,
         actuated: Prescribed | None = None,
         tau_passive: Any = 0.0,
-        choice: str = "torque",
-        weights: Any = 1.0,
         expressed_in: str = "frame",
-        **free: Any,
+        **options: Any,
     ) -> tuple[Any, Any]:
         """Joint forces and the constraints' forces λ, with the choices of `Robot.constrained_inverse_dynamics`.
 
+        Options are `choice`, `weights` and free parameters.
         Whether the motion keeps the loops closed, and whether the driven joints suffice, is not looked at.
         """
         constrained.usable(solver_of(self.engine))
+        free = dict(options)
+        choice, weights = free.pop("choice", None) or "torque", free.pop("weights", 1.0)
         if choice not in ("torque", "constraint_force"):
             raise InputError(f"choice={choice!r} is not known; take 'torque' or 'constraint_force'")
         driven = [self.model.joint_names[i] for i, _ in self.model.outward() if self._is_driven(i)]
@@ -331,7 +332,7 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
         self._check(name, row)
         if expressed_in == "world" and named.get("f_ext") is not None:
             raise InputError(
-                f"{name}: forces in the world's axes change with q in the links' frames; take jax.jacfwd of the dynamics, or "
+                f"{name}: forces in the world's axes change with q in the links' frames; take jax.jacfwd of dynamics, or "
                 f"link_forces(q, f_ext, 'world') as f_ext, which stays as it is in the links' frames"
             )
         if row.divides:

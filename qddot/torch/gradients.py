@@ -152,7 +152,7 @@ def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[
             raise _third(own.call)
     result = sum(terms[1:], terms[0])
     shape = own.batch([x.shape for x in inputs])
-    return result.expand(*shape, *own.output)
+    return result.expand((*shape, *own.output))
 
 
 def _third(call: Call) -> InputError:

@@ -305,7 +305,9 @@ class Header:
 
     def __init__(self, text):
         self.text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
-        self.enums = set(re.findall(r"}\s*(XLA_FFI_\w+);", "".join(re.findall(r"typedef enum \{.*?\}\s*\w+;", self.text, re.S))))
+        self.enums = set(
+            re.findall(r"}\s*(XLA_FFI_\w+);", "".join(re.findall(r"typedef enum \{.*?\}\s*\w+;", self.text, re.S)))
+        )
 
     def fields(self, name):
         body = re.search(rf"struct {name} {{(.*?)\n}}", self.text, re.S).group(1)

@@ -69,7 +69,9 @@ def test_results_have_the_bits_of_numpys(robot_name, name):
 
 
 @pytest.mark.parametrize("form", ["links", "names", "world"])
-@pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics_derivatives"])
+@pytest.mark.parametrize(
+    "name", ["inverse_dynamics", "forward_dynamics", "hybrid_dynamics", "inverse_dynamics_derivatives"]
+)
 def test_external_forces(name, form):
     robot, dynamics = case("tree")
     inputs = {"hybrid_dynamics": ("q", "v", "a", "tau"), "forward_dynamics": ("q", "v", "tau")}.get(name, ("q", "v", "a"))

@@ -22,8 +22,8 @@ from qddot.jax.functions import TABLE  # noqa: E402
 from tests.jax.test_functions import case, inputs_of, needs_of  # noqa: E402
 from tests.support.mechanisms import MOVING  # noqa: E402
 
-# Central differences with steps of 1e-4: 1e-8 times a third derivative, some 1e-12 / 1e-4 of rounding, and the same once more
-# for the second order.
+# Central differences with steps of 1e-4: 1e-8 times a third derivative, some 1e-12 / 1e-4 of rounding, and the same once
+# more for the second order.
 DIFFERENCES = {"eps": 1e-4, "rtol": 2e-5, "atol": 2e-5}
 
 
@@ -102,7 +102,7 @@ def test_inverse_dynamics_with_loops():
 
 @pytest.mark.parametrize("name", [x for x in TABLE if not x.startswith("constraint") and "second" not in x])
 def test_every_function(name, arm):
-    robot, dynamics, q, _, _ = arm
+    robot, dynamics, *_ = arm
     arrays, needs = inputs_of(robot, ALL[name].inputs, ()), needs_of(robot, name)
     check(lambda *x: jax.tree.leaves(getattr(dynamics, name)(*x, **needs)), *arrays, order=1)
 
@@ -298,8 +298,8 @@ def test_without_jax_the_error_names_the_extra():
 
 
 def test_two_robots_of_the_same_model_share_a_program(arm):
-    """An operation is known by what it computes, not by the object that it was asked of."""
-    robot, dynamics, q, v, tau = arm
+    """An operation is known by what it computes, not by the object that made it."""
+    _, dynamics, q, v, tau = arm
     other = qddot.load("double_pendulum").jax()
     texts = [jax.jit(x.forward_dynamics).lower(q, v, tau).as_text() for x in (dynamics, other)]
     assert texts[0] == texts[1]

@@ -47,7 +47,6 @@ class Metadata(Structure):
     _fields_ = (("struct_size", c_size_t), ("version", Version), ("traits", c_uint32), ("type_id", c_int64))
 
 
-
 class Extended(Structure):
     _fields_ = (("struct_size", c_size_t), ("type", c_int), ("next", c_void_p), ("metadata", c_void_p))
 
@@ -72,11 +71,11 @@ class Interface:
 
     def _stream(self, at):
         Stream.from_address(at).stream = self.stream
-        return None
+        return
 
     def _ordinal(self, at):
         Ordinal.from_address(at).ordinal = self.ordinal
-        return None
+        return
 
 
 def call(handler, key, arrays, results, interface, change=None):
@@ -98,9 +97,7 @@ def call(handler, key, arrays, results, interface, change=None):
     value = np.array([key], np.int64)
     scalar = Scalar(5, value.ctypes.data)
     attrs = Attributes(48, None, 1, None, None, (c_void_p * 1)(ctypes.addressof(scalar)))
-    frame = Frame(
-        *(176, None, ctypes.addressof(interface.table), None, 3), buffers(arrays), buffers(results), attrs, None
-    )
+    frame = Frame(*(176, None, ctypes.addressof(interface.table), None, 3), buffers(arrays), buffers(results), attrs, None)
     if change is not None:
         change(frame)
     return FUNCTION(handler)(ctypes.addressof(frame))

@@ -1,7 +1,7 @@
 """Layouts that generated handlers for XLA read (`codegen.abi.xla_ffi`).
 
 Offsets are in bytes, of the structures in XLA's `xla/ffi/api/c_api.h`, interface 0.1 and later: newer ones append to them.
-A test compares them with the header of the JAX at hand.
+A test compares them with the header of the JAX that is installed.
 """
 
 from __future__ import annotations

@@ -8,13 +8,13 @@ A call does the same launches every time, so XLA may record it in a CUDA graph.
 
 from __future__ import annotations
 
-from qddot.compiler.codegen.abi.xla_ffi import FAILURES, handler, load, message, store
+from qddot.compiler.codegen.abi.xla_frame import FAILURES, handler, load, message, store
 from qddot.compiler.runtime import xla_layout as layout
 
 _MESSAGES = {
     "device": "qddot: this kernel is not loaded on the device that runs the program; make it again after all devices are "
     "visible",
-    "driver": "qddot: NVIDIA's driver refused to launch a kernel (error 000); its documentation has the numbers as CUresult",
+    "driver": "qddot: NVIDIA's driver refused to launch a kernel (error 000); its documentation lists CUresult",
     "old": "qddot: this version of XLA does not say on which device a program runs; install a newer version of JAX",
 }
 _DIGITS_AT = _MESSAGES["driver"].index("000")
@@ -189,6 +189,13 @@ def _parameters() -> list[str]:
         "  %stride.at = phi i64 [ 0, %address ], [ %stride.end, %operand.done ]",
         "  %at = mul i64 %k, 3",
         "  %place = getelementptr i64, ptr %places, i64 %at",
+        *_operand(),
+    ]
+
+
+def _operand() -> list[str]:
+    """One operand's values."""
+    return [
         *load("data", "i64", "%place", 0),
         *load("k.outer", "i64", "%place", 8),
         *load("k.inner", "i64", "%place", 16),
@@ -247,10 +254,7 @@ def _each_launch() -> list[str]:
         f"  %handle.first = getelementptr i64, ptr %device, i64 {layout.DEVICE_HANDLES}",
         "  %handle.at = getelementptr ptr, ptr %handle.first, i64 %m",
         "  %handle = load ptr, ptr %handle.at",
-        *(
-            f"  %{x}.32 = trunc i64 %{x} to i32"
-            for x in ("blocks", "groups", "threads", "shared")
-        ),
+        *(f"  %{x}.32 = trunc i64 %{x} to i32" for x in ("blocks", "groups", "threads", "shared")),
         "  %code = call i32 %launch(ptr %handle, i32 %blocks.32, i32 %groups.32, i32 1, i32 %threads.32, i32 1, i32 1, "
         "i32 %shared.32, ptr %stream, ptr %addresses, ptr null)",
         "  %ok = icmp eq i32 %code, 0",

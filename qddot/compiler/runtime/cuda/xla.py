@@ -1,5 +1,7 @@
-"""What the handler for XLA reads of a kernel on cards (`codegen.abi.xla_grid`): the driver's functions, and the kernel's own
-on each device, where it is loaded for that."""
+"""What the handler for XLA reads of a kernel on cards (`codegen.abi.xla_grid`).
+
+Those are the driver's functions, and the kernel's own on each device, where it is loaded for that.
+"""
 
 from __future__ import annotations
 
