@@ -16,7 +16,7 @@ import numpy as np
 
 from qddot.errors import InputError
 from qddot.jax.arrays import alike
-from qddot.simulation.rollout_function import RolloutFunction, known_function, own_shapes, rollout_function
+from qddot.simulation.rollout_function import RolloutFunction, own_shapes, rollout_function
 
 if TYPE_CHECKING:
     from qddot.jax.dynamics import Dynamics
@@ -45,7 +45,7 @@ class Rollout:
             raise InputError(f"rollout: the arrays hold {arrays[0].dtype}, and this rollout computes in {own.dtype}")
         batch = own.batch([x.shape for x in arrays])
         wide = [jnp.broadcast_to(x, (*batch, *s)) for x, s in zip(arrays, own.shapes.values(), strict=True)]
-        q, v, cost = _evaluated(own.key, tuple(wide))
+        q, v, cost = _evaluated(own, tuple(wide))
         return (q, v, cost) if own.has_cost else (q, v)
 
 
@@ -92,49 +92,44 @@ METHODS = {f.__name__: f for f in (differentiable_rollout, rollout, step)}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _evaluated(key: str, inputs: tuple[Any, ...]) -> Any:
-    function = known_function(key)
+def _evaluated(function: RolloutFunction, inputs: tuple[Any, ...]) -> Any:
     batch = function.batch([x.shape for x in inputs])
     shapes = [jax.ShapeDtypeStruct(s, function.dtype) for s in function.results(batch)]
     if not function.has_cost:
         shapes.pop()
-    found = jax.pure_callback(functools.partial(_run, key), tuple(shapes), *inputs, vmap_method="broadcast_all")
+    found = jax.pure_callback(functools.partial(_run, function), tuple(shapes), *inputs, vmap_method="broadcast_all")
     return tuple(found) if function.has_cost else (*found, jnp.zeros(0, function.dtype))
 
 
-def _run(key: str, *inputs: Any) -> tuple[Any, ...]:
-    function = known_function(key)
+def _run(function: RolloutFunction, *inputs: Any) -> tuple[Any, ...]:
     run = function.run([np.asarray(x) for x in inputs])
     return (run.q.copy(), run.v.copy(), *([np.array(run.cost)] if function.has_cost else []))
 
 
-def _forward(key: str, inputs: tuple[Any, ...]) -> Any:
-    found = _evaluated(key, inputs)
+def _forward(function: RolloutFunction, inputs: tuple[Any, ...]) -> Any:
+    found = _evaluated(function, inputs)
     return found, (inputs, found[:2])
 
 
-def _backward(key: str, kept: Any, cotangents: Sequence[Any]) -> Any:
+def _backward(function: RolloutFunction, kept: Any, cotangents: Sequence[Any]) -> Any:
     inputs, states = kept
-    function = known_function(key)
     shapes = tuple(jax.ShapeDtypeStruct(x.shape, function.dtype) for x in inputs)
     bars = cotangents if function.has_cost else cotangents[:2]
-    found = _pulled(key, len(inputs), shapes, (*inputs, *states, *bars))
+    found = _pulled(function, len(inputs), shapes, (*inputs, *states, *bars))
     return (tuple(found),)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _pulled(key: str, count: int, shapes: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
-    back = functools.partial(_gradients, key, count)
+def _pulled(function: RolloutFunction, count: int, shapes: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
+    back = functools.partial(_gradients, function, count)
     return jax.pure_callback(back, shapes, *arrays, vmap_method="broadcast_all")
 
 
-@_pulled.defjvp
-def _no_second(key: str, count: int, shapes: tuple[Any, ...], primals: Any, tangents: Any) -> Any:
+def _no_second(*_: Any) -> Any:
     raise InputError("a rollout has first derivatives, in reverse, and no second ones")
 
 
-def _gradients(key: str, count: int, *arrays: Any) -> tuple[Any, ...]:
-    function = known_function(key)
+def _gradients(function: RolloutFunction, count: int, *arrays: Any) -> tuple[Any, ...]:
     own = [np.asarray(x) for x in arrays]
     run = function.run(own[:count], states=(own[count], own[count + 1]))
     bars = own[count + 2 :]
@@ -142,3 +137,4 @@ def _gradients(key: str, count: int, *arrays: Any) -> tuple[Any, ...]:
 
 
 _evaluated.defvjp(_forward, _backward)
+_pulled.defjvp(_no_second)

@@ -6,9 +6,11 @@ The key names everything that results depend on beside the arrays, so that two r
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,9 @@ from qddot.simulation.differentiable_run import DifferentiableRun
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
-_known: dict[str, RolloutFunction] = {}
+MAX_KEPT = 64  # functions that nobody holds: a law whose numbers change from call to call would fill the memory
+_known: WeakValueDictionary[str, RolloutFunction] = WeakValueDictionary()
+_newest: deque[RolloutFunction] = deque(maxlen=MAX_KEPT)
 
 
 class RolloutFunction:
@@ -100,13 +104,18 @@ def rollout_function(robot: HasEngine, shapes: Mapping[str, Shape], controls: An
             raise InputError("rollout: there are no rows of controls or inputs that say how many steps; give steps=")
         options["steps"] = rows.shape[-2]
     made = RolloutFunction(DifferentiableRollout(robot, law, **own, **options, free=zeros))
-    return _known.setdefault(made.key, made)
+    found = _known.setdefault(made.key, made)
+    if found not in _newest:
+        _newest.append(found)
+    return found
 
 
 def known_function(key: str) -> RolloutFunction:
     """The function of a key that this process has made."""
     if key not in _known:
-        raise InputError("this program calls a rollout that this process has not made: make it before the program runs")
+        raise InputError(
+            "this program calls a rollout that this process does not have: make it before the program runs, and keep it"
+        )
     return _known[key]
 
 

@@ -113,6 +113,7 @@ def _arrays(key: str, inputs: Sequence[Tensor]) -> tuple[RolloutFunction, list[A
             raise InputError(
                 f"rollout: {name} is {x.dtype} on {x.device}; this rollout computes in {function.dtype} on the CPU"
             )
+    function.batch([tuple(x.shape) for x in inputs])
     return function, [x.detach().resolve_neg().numpy() for x in inputs]
 
 
