@@ -54,7 +54,15 @@ __all__ = [
     "set_progress",
 ]
 
-_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
+_PUBLIC_MODULES = (
+    "comparison",
+    "conventions",
+    "functions",
+    "gym",
+    "simulation",
+    "tasks",
+    "viewer",
+)
 
 
 def __getattr__(name: str) -> ModuleType:

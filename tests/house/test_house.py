@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "viewer": DATA | {"formats"},  # shapes come from files
     # the facade
     "robot": DATA | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "viewer"},
+    "gym": DATA | {"compiler", "dynamics", "simulation", "robot"},  # robots as environments of Gymnasium
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "viewer", ""},  # commands

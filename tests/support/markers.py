@@ -16,7 +16,14 @@ from pathlib import PurePath
 
 MARKERS = tuple(line.split()[0] for line in (__doc__ or "").splitlines()[2:] if line)
 
-OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "tasks": "llvm", "oracles": "oracle", "cli": "process"}
+OF_FOLDER = {
+    "compiler": "llvm",
+    "simulation": "llvm",
+    "tasks": "llvm",
+    "gym": "llvm",
+    "oracles": "oracle",
+    "cli": "process",
+}
 OF_FILE = {
     "llvm": (
         *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
