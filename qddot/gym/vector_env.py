@@ -232,8 +232,9 @@ class VectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     def _kept_finite(self, before: Array, counts: Array) -> Array:
         """Which environments have left the numbers; their states are those before the step."""
         state = self._steps.state
-        if np.isfinite(state.sum()):  # nearly always, and much faster to see
-            return np.zeros(self.num_envs, bool)
+        with np.errstate(all="ignore"):
+            if np.isfinite(state.sum()):  # nearly always, and much faster to see
+                return np.zeros(self.num_envs, bool)
         lost = np.asarray(~np.isfinite(state).all(axis=-1))
         state[lost] = before[lost]
         lost &= counts
