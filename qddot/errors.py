@@ -83,6 +83,10 @@ class RecordingError(QddotError, OSError):
     """A recorded run that cannot be written or read. Says what of it is intact and how to go on."""
 
 
+class StudyError(QddotError):
+    """A study that cannot go on, or whose folder does not fit together; says what to do."""
+
+
 class ObjectError(QddotError, ValueError):
     """Object code that cannot be loaded: not whole, not for this machine, or with references that lead out of it."""
 

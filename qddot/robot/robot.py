@@ -26,6 +26,7 @@ from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
 from qddot.robot.files import FileMethods
 from qddot.robot.forces import ForceMethods
+from qddot.robot.frameworks import FrameworkMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.pictures import PictureMethods
@@ -52,6 +53,7 @@ class Robot(
     PictureMethods,
     FileMethods,
     ExportMethods,
+    FrameworkMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
@@ -255,6 +257,10 @@ class Robot(
           `unpack` of the kernel makes the full array, its `layout` says what is where.
         - `regroup=True`: False leaves inertias and frames as the file has them, for comparison.
         - `target="cpu"`: this processor, or another one by LLVM's name, such as "cpu:x86-64-v3".
+        - `vjp=False`: True gives a cotangent times the Jacobian, a row of gradients that `parts` of the kernel takes apart;
+          `jvp=False`: True gives the Jacobian times tangents; 2 is the second order of either, both together are the JVP of
+          the VJP. `wrt=` names the inputs, and `coordinates="ambient"` has gradients of all coordinates of q instead of
+          those along the degrees of freedom (docs/derivatives.md).
 
         A kernel is compiled once and kept, in this process and on disk.
         """

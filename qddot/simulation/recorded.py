@@ -85,6 +85,7 @@ def record_simulation(
         "step": 0,
         "state": start.state,
         "held": rollout.held,
+        **({"parameters": rollout.weights} if rollout.weights.shape[-1] else {}),
         **{f"free {k}": x for k, x in enumerate(rollout.values)},
     }
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}

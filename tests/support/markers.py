@@ -21,6 +21,7 @@ OF_FOLDER = {
     "simulation": "llvm",
     "tasks": "llvm",
     "gym": "llvm",
+    "torch": "llvm",
     "oracles": "oracle",
     "cli": "process",
 }
@@ -33,7 +34,7 @@ OF_FILE = {
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
         *("mutants", "benchmarks", "benchmarks_gpu", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
-    "gpu": ("cuda_device", "cuda_kernels"),
+    "gpu": ("cuda_device", "cuda_kernels", "torch_cuda"),
 }
 # within folders that do
 NO_LLVM = (

@@ -70,6 +70,14 @@ def _entry(code: Code, names: Sequence[str], inputs: Sequence[Shape], output: Sh
     return Entry(call, batches, one_state(code, label, info.dtype), ufunc)
 
 
+def loop_of(kernel: Kernel) -> int:
+    """The address of a kernel's inner loop, `void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
+    batches = kernel._batches
+    if not isinstance(batches, Batches):
+        raise InputError(f"{kernel.info.function}: this kernel's code cannot run on this machine")
+    return batches.address
+
+
 class Batches:
     """A ufunc with what batches need around it: threads, and errors in terms of the kernel's arguments."""
 

@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 MOST_SCRATCH_BYTES = 1 << 30  # of the scratch memory of a launch, where one block needs less
 _SCRATCH_SHARE = 8  # and at most this part of the device's memory
-_MAX_BLOCKS = 2**31 - 1  # gridDim.x
+MAX_BLOCKS = 2**31 - 1  # gridDim.x
 
 
 class _Arguments:
@@ -62,7 +62,7 @@ class Plan:
             self._places.append(len(values))
             values += [0, step, *end]
         self._values = [*values, 0]
-        self.scratch_bytes, blocks = _scratch(code, context, functions, -(-covered.states // grid.threads), size)
+        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-covered.states // grid.threads), size)
         offsets = tuple(tuple(size * x for x in offset) for offset in covered.offsets()) if 0 not in self.shape else ()
         self._launch = _Launch(tuple(f.handle for f in functions), blocks, offsets)
         self._function, self._driver = own.function, context.driver
@@ -114,10 +114,10 @@ class Operands(NamedTuple):
     itemsize: int
 
 
-def _scratch(code: GridCode, context: Context, functions: list[Function], blocks: int, size: int) -> tuple[int, int]:
+def scratch_of(code: GridCode, context: Context, functions: list[Function], blocks: int, size: int) -> tuple[int, int]:
     """Bytes of scratch memory and the blocks along x: no more than fit in the budget, and than run at a time."""
     grid, device = code.grid, context.device
-    blocks = max(1, min(blocks, _MAX_BLOCKS))
+    blocks = max(1, min(blocks, MAX_BLOCKS))
     block_bytes = grid.scratch_numbers * grid.threads * grid.groups * size
     if block_bytes:
         budget = min(MOST_SCRATCH_BYTES, device.memory_bytes // _SCRATCH_SHARE)
