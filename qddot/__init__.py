@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 # loaded at their first use
-_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "study", "tasks", "viewer")
+_PUBLIC_MODULES = ("comparison", "conventions", "functions", "gym", "simulation", "study", "tasks", "viewer")
 _FRAMEWORKS = ("jax", "torch")  # with an extra of their own; modules of qddot that are named as what they are for
 
 

@@ -10,7 +10,13 @@ from tests.support.peers import peer
 DOCS = ROOT / "docs"
 TESTED_ELSEWHERE = ("parameters", "results", "simulation")  # with more to say about what they give
 NOT_RUN = ("viewer",)  # opens a browser
-NEEDS = {"whole_body": "daqp", "quadruped": "daqp", "from_pinocchio": "pinocchio", "from_mujoco": "mujoco"}
+NEEDS = {
+    "whole_body": "daqp",
+    "quadruped": "daqp",
+    "from_pinocchio": "pinocchio",
+    "from_mujoco": "mujoco",
+    "vector_env": "gymnasium",
+}
 PAGES = [
     page
     for page in [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "tutorials").glob("*.md"))]

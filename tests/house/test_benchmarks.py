@@ -157,6 +157,17 @@ def test_rollouts_end_where_steps_by_hand_end():
         assert contest.check(c, np.concatenate([q, v], axis=1), rollouts.TOLERANCE) < rollouts.TOLERANCE
 
 
+def test_environments_are_compared_with_mujoco():
+    """`benchmarks.gym_env` refuses to measure if states differ after a step."""
+    peer("mujoco")
+    peer("gymnasium")
+    from benchmarks import gym_env
+
+    found = gym_env.main(["--envs", "16", "--rounds", "1", "--no-gymnasium", "--threads", "1"])
+    assert found.keys() == gym_env.ROBOTS.keys()
+    assert all(x.keys() == {"qddot", "mujoco.rollout"} and min(x.values()) > 0.0 for x in found.values())
+
+
 def test_the_bound_of_a_kernel_is_of_its_own_functions(monkeypatch):
     """Of straight-line functions of the wanted lanes, without calls and jumps; the model is asked once for each."""
     from benchmarks import throughput

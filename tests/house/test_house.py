@@ -43,6 +43,7 @@ MAY_IMPORT = {
     | {"algorithms", "compiler", "dynamics", "simulation", "tasks", "formats", "robots", "jax", "torch", "viewer"},
     # many samples of everything, on many machines
     "study": DATA | {"compiler", "dynamics", "formats", "robot", "simulation", ""},
+    "gym": DATA | {"compiler", "dynamics", "simulation", "robot"},  # robots as environments of Gymnasium
     "functions": {"dynamics"},  # public names
     "comparison": {"dynamics"},  # public names
     "cli": DATA | {"compiler", "dynamics", "simulation", "formats", "robots", "robot", "study", "viewer", ""},  # commands

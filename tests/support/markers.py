@@ -20,6 +20,7 @@ OF_FOLDER = {
     "compiler": "llvm",
     "simulation": "llvm",
     "tasks": "llvm",
+    "gym": "llvm",
     "torch": "llvm",
     "oracles": "oracle",
     "cli": "process",

@@ -148,19 +148,21 @@ class TimeLoop:
         keep = (*arrays, clock, scratch, *further)
         return _Arguments(pointers, numbers, (ctypes.c_int64 * len(strides))(*strides), keep)
 
-    def stepper(self, state: Array, held: Array, parameters: Array, times: tuple[float, float]) -> Callable[[int], None]:
-        """A function that makes step number k of all samples in these arrays, in place, with nothing to look up.
+    def stepper(
+        self, state: Array, held: Array, parameters: Array, times: tuple[float, float], steps: int = 1
+    ) -> Callable[[int], None]:
+        """A function that makes steps of all samples in these arrays from number k on, in place, with nothing to look up.
 
-        The arrays are as in a call, contiguous, with one row of `held` for each sample; their content may change from step
-        to step. One sample keeps the interpreter's lock: to give it away takes as long as a step.
+        The arrays are as in a call, with as many rows of `held` for each sample as there are steps; their content may
+        change from call to call. One sample keeps the interpreter's lock: to give it away takes as long as a step.
         """
-        operations = len(state) * self._operations
+        operations = len(state) * steps * self._operations
         edges = split(len(state), operations // _MIN_OPS_PER_THREAD, multiple=self.layout.lanes)
         parts = {}
         for low, high in pairwise(edges):
             arrays = [x[low:high] for x in (state, held, parameters)]
             nowhere = np.empty((high - low, 0, self.layout.n_recorded), state.dtype)
-            parts[low] = self._arguments([*arrays, nowhere, arrays[0]], times, (1, 0, _NEVER))
+            parts[low] = self._arguments([*arrays, nowhere, arrays[0]], times, (steps, 0, _NEVER))
         if len(parts) == 1:
             return self._alone(parts[0], len(state) == 1)
 
