@@ -94,8 +94,12 @@ def studies(samples, directory):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         sweep, descents = studies(int(sys.argv[1]) if len(sys.argv) > 1 else 512, folder)
-        print(f"of {len(sweep.results)} designs the best has a mean condition number of {sweep.results['condition'].min():.3f}")
+        print(
+            f"of {len(sweep.results)} designs the best has a mean condition number of {sweep.results['condition'].min():.3f}"
+        )
         k = int(np.argmin(descents.results["condition"]))
         crank, base = descents.results["best"][k]
-        print(f"descents lead to {descents.results['condition'][k]:.3f}: cranks of {crank:.3f} m, motors {2 * base:.3f} m apart")
+        print(
+            f"descents lead to {descents.results['condition'][k]:.3f}: cranks of {crank:.3f} m, motors {2 * base:.3f} m apart"
+        )
         assert descents.results["condition"][k] <= sweep.results["condition"].min()
