@@ -99,8 +99,7 @@ if __name__ == "__main__":
         taken = efficiency(folder)
         print(", ".join(f"{name} {x:.2f} s" for name, x in taken.items()))
         print(f"a study in this process by a plain loop: {taken['loop'] / taken['serial']:.2f}× its throughput")
-        print(
-            f"one worker by a plain loop: {taken['loop'] / taken['one']:.2f}×; two by one: {taken['one'] / taken['two']:.2f}×"
-        )
+        one, two = taken["one"], taken["two"]
+        print(f"one worker by a plain loop: {taken['loop'] / one:.2f}×; two by one: {one / two:.2f}×")
         if "ray" in taken:
             print(f"Ray by local, two workers: {taken['two'] / taken['ray']:.2f}×")

@@ -165,9 +165,7 @@ def _start(ray: Any, options: EngineOptions, threads: int) -> None:
     try:
         ray.init(log_to_driver=False, configure_logging=False, **own)
     except (RuntimeError, ConnectionError, ValueError, TimeoutError) as error:
-        where = (
-            f"the cluster at {address!r} cannot be reached" if address else "a cluster of this machine cannot be started"
-        )
+        where = f"the Ray cluster {address!r} cannot be reached" if address else "Ray cannot be started here"
         raise StudyError(f"{where}: {str(error).splitlines()[0]}") from None
 
 
