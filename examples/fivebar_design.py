@@ -30,8 +30,8 @@ def kernels():
     return robot.kernel("constraint_jacobian", free=FREE), tree.kernel("jacobian", frame="tip", free=FREE)
 
 
-def condition(design):
-    """The mean condition number over the square, and the part of the square that is reached: (n, 2) -> (n,), (n,)."""
+def configuration(design):
+    """The joint angles at every position of the square, whether it is reached, and the lengths as the kernels want them."""
     crank, base = (x[:, None] for x in design.T)
     q = np.zeros((len(design), len(SQUARE), 4))
     fine = np.ones(q.shape[:2], dtype=bool)
@@ -49,13 +49,19 @@ def condition(design):
     zero = np.zeros_like(crank)
     pivots = [np.stack([sign * base, zero, zero], axis=-1) for sign in (-1.0, 1.0)]
     elbow = np.stack([crank, zero, zero], axis=-1)
+    return q, fine, (*pivots, elbow, elbow)
+
+
+def condition(design):
+    """The mean condition number over the square, and the part of the square that is reached: (n, 2) -> (n,), (n,)."""
+    q, fine, lengths = configuration(design)
     of_loop, of_tip = kernels()
-    rows = of_loop(q, *pivots, elbow, elbow)
+    rows = of_loop(q, *lengths)
     motors, others = rows[..., [0, 2]], rows[..., [1, 3]]
     slopes = np.zeros((*q.shape[:2], 4, 2))  # of all joints by those of the motors
     slopes[..., 0, 0] = slopes[..., 2, 1] = 1.0
     slopes[..., [1, 3], :] = -np.linalg.pinv(others, rcond=1e-9) @ motors
-    tip = (of_tip(q, *pivots, elbow, elbow) @ slopes)[..., 3:5, :]
+    tip = (of_tip(q, *lengths) @ slopes)[..., 3:5, :]
     large, small = np.moveaxis(np.linalg.svd(tip, compute_uv=False), -1, 0)
     number = np.where(fine & (small * WORST > large), large / np.where(small > 0.0, small, 1.0), WORST)
     return number.mean(axis=-1), fine.mean(axis=-1)
@@ -81,25 +87,22 @@ def descended(robot, values):
     return {"condition": best, "best": x}
 
 
-def studies(samples, directory):
+def studies(samples, directory, engine="local"):
     """The sweep, and the descents from its best designs."""
     space = {"design": Uniform(LOWER, UPPER)}
     options = {"samples": samples, "sampling": "sobol", "batch": 64}
-    sweep = Study(None, space, swept, directory=Path(directory) / "sweep", **options).run()
+    sweep = Study(None, space, swept, directory=Path(directory) / "sweep", **options).run(engine)
     first = np.argsort(sweep.results["condition"])[:16]
     space = {"design": sweep.results["design"][first]}
-    return sweep, Study(None, space, descended, batch=8, directory=Path(directory) / "descents").run()
+    return sweep, Study(None, space, descended, batch=8, directory=Path(directory) / "descents").run(engine)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         sweep, descents = studies(int(sys.argv[1]) if len(sys.argv) > 1 else 512, folder)
-        print(
-            f"of {len(sweep.results)} designs the best has a mean condition number of {sweep.results['condition'].min():.3f}"
-        )
-        k = int(np.argmin(descents.results["condition"]))
+        best, after = sweep.results["condition"].min(), descents.results["condition"]
+        print(f"of {len(sweep.results)} designs the best has a mean condition number of {best:.3f}")
+        k = int(np.argmin(after))
         crank, base = descents.results["best"][k]
-        print(
-            f"descents lead to {descents.results['condition'][k]:.3f}: cranks of {crank:.3f} m, motors {2 * base:.3f} m apart"
-        )
-        assert descents.results["condition"][k] <= sweep.results["condition"].min()
+        print(f"descents lead to {after[k]:.3f}: cranks of {crank:.3f} m, motors {2 * base:.3f} m apart")
+        assert after[k] <= best

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from qddot.errors import StudyError
 from qddot.progress import Progress
+from qddot.study.cost_model import piece_seconds
 from qddot.study.engines import Engine
 from qddot.study.outcome import Failure, Lost, Outcome, Piece
 from qddot.study.plan import Plan
 from qddot.study.store import Store
 
-PIECE_SECONDS = 1.0  # of work in a piece: far above what handing it out takes (docs/cluster.md)
 _HOPELESS = 100  # failures without one sample that succeeds: then something is wrong with the study
 
 
@@ -75,11 +75,11 @@ class Driver:
         return min(high, end)
 
     def _size(self, left: int) -> int:
-        """So many samples take `PIECE_SECONDS`; fewer towards the end, so that all workers end together."""
+        """So many samples take what the model of costs says; fewer towards the end, so that all workers end together."""
         block = self._plan.work.block
         if self._seconds_per_sample is None:
             return block  # to find out
-        wanted = PIECE_SECONDS / max(self._seconds_per_sample, 1e-9)
+        wanted = piece_seconds(self._engine.slots) / max(self._seconds_per_sample, 1e-9)
         return max(block, int(min(wanted, left / self._engine.slots)))
 
     # ---- what comes back

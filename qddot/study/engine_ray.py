@@ -162,7 +162,11 @@ def _start(ray: Any, options: EngineOptions, threads: int) -> None:
     own: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     if not address and options.get("workers"):
         own["num_cpus"] = options["workers"] * threads
-    ray.init(log_to_driver=False, configure_logging=False, **own)
+    try:
+        ray.init(log_to_driver=False, configure_logging=False, **own)
+    except (RuntimeError, ConnectionError, ValueError, TimeoutError) as error:
+        where = f"the Ray cluster {address!r} cannot be reached" if address else "Ray cannot be started here"
+        raise StudyError(f"{where}: {str(error).splitlines()[0]}") from None
 
 
 def _is_for_cuda(plan: Plan) -> bool:

@@ -100,7 +100,7 @@ def _parallel(results: Results, names: list[str]) -> Any:
     lines = LineCollection(list(np.stack([places, scaled], axis=-1)[order]), linewidths=0.6, alpha=0.35)
     lines.set_color(colormaps["viridis"](scaled[order, -1]))
     axes.add_collection(lines)
-    axes.set_xlim(-0.1, len(columns) - 0.9)
+    axes.set_xlim(-0.3, len(columns) - 0.7)
     axes.set_ylim(-0.05, 1.05)
     labels = [f"{n}\n{a:.3g} to {b:.3g}" for n, a, b in zip(columns, low, high, strict=True)]
     axes.set_xticks(range(len(columns)), labels, fontsize=8)

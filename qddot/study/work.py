@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ Array = NDArray[Any]
 Factory = Callable[..., Any]
 
 _BLOCK_BYTES = 32_000_000  # of the states of samples that are computed together
+MOST_REASON = 500  # characters of what an exception says
 ROBOT, STARTS, HELD = "robot", ("q0", "v0"), ("inputs", "controls")
 
 
@@ -98,8 +99,12 @@ def code_facts(function: Any) -> dict[str, Any]:
 
 
 def _code_parts(code: Any) -> list[Any]:
-    constants = [_code_parts(x) if inspect.iscode(x) else repr(x) for x in code.co_consts]
+    constants = [_code_parts(x) if inspect.iscode(x) else _constant(x) for x in code.co_consts]
     return [code.co_code.hex(), constants, code.co_names, code.co_varnames]
+
+
+def _constant(x: Any) -> str:
+    return repr(sorted(map(repr, x))) if isinstance(x, frozenset) else repr(x)  # the order of a set is another every time
 
 
 @dataclass
@@ -112,6 +117,7 @@ class Rollouts:
     every: int
     options: Mapping[str, Any]  # of `Rollout`, with "controls" and "dt"
     prepared: Rollout | None = None  # of the one robot there is, its functions recorded: it travels
+    example: Mapping[str, Any] = field(default_factory=dict)  # the identity of the first sample's rollout
     block = 8  # samples that chunks are multiples of: SIMD lanes
 
     def __post_init__(self) -> None:
@@ -193,10 +199,8 @@ class Rollouts:
     @property
     def facts(self) -> dict[str, Any]:
         """Everything that results depend on, beside the values."""
-        run = {} if self.prepared is None else self.prepared.identity
         held = {} if self.prepared is None else _held_facts(self.prepared)
-        options = {k: repr(x) if not callable(x) else code_facts(x) for k, x in self.options.items()}
-        own = {**run, **held} if run else options
+        own = {**self.example, **held}
         measures = {m.name: m.facts for m in self.measures}
         return {"robot": self.setups.facts, "steps": self.steps, "record": self.every, "measures": measures, **own}
 
@@ -298,12 +302,16 @@ def rollouts(
                 raise InputError(f"{p.name!r} gives each sample {own[p.name].shape[1:]}; it must be {p.shape}")
         start = starts(robot, values)
         work.prepared = work.made(robot, {}, values)
+        work.example = work.prepared.identity
         with suppress(InputError):  # of a sample that cannot be simulated: it is listed when its turn comes
             stiffness.warn(work.prepared, work.prepared.start(*start), stacklevel=4)
+    else:
+        with suppress(QddotError):  # of a first sample that cannot be: it is listed when its turn comes
+            work.example = work.rollout({name: x[:1] for name, x in values.items()}).identity
     return work
 
 
 def failed(error: Exception) -> str:
     """What an exception says, in one line."""
-    text = str(error).strip() or repr(error)
+    text = (str(error).strip() or repr(error))[:MOST_REASON]
     return text if isinstance(error, QddotError) else f"{type(error).__name__}: {text}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import signal
 import struct
 import sys
 import threading
@@ -51,6 +52,7 @@ def limit_memory(limit: int | None) -> None:
 
 def main() -> None:
     """Computes until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends its workers
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's function prints goes to standard error

@@ -1,6 +1,7 @@
 """Studies: results are those of `simulate`, with the same bits on any workers, in any pieces, with any interruptions."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -287,3 +288,34 @@ def test_results_of_an_unfinished_study(tmp_path):
     (tmp_path / "s" / "study.json").write_text("{}")
     with pytest.raises(RecordingError, match="is this the folder of a study"):
         _ = study.results
+
+
+def test_a_factorys_laws_are_part_of_the_identity(tmp_path):
+    def made(stiffness):
+        def factory(length):
+            return functions.pendulum(length), {"controls": lambda t, q, v: -stiffness * q}
+
+        space = {"q0": [[0.1]], "length": Grid([0.3, 0.5])}
+        return qddot.Study(factory, space, {"v": "v"}, directory=tmp_path / "s", **COMMON)
+
+    made(1.0).run("serial")
+    made(1.0).run("serial")
+    with pytest.raises(RecordingError, match="controls"):
+        made(2.0).run("serial")
+
+
+def test_the_identity_is_the_same_in_every_process(tmp_path):
+    """Hashes of texts, and with them the order of sets, are other ones in every process."""
+    script = (
+        "import json, qddot\n"
+        "def f(robot, values):\n    return {'y': values['x'] * (robot in {'a', 'b', 'c', 'd'})}\n"
+        "print(json.dumps(qddot.Study(None, {'x': [1.0]}, f, directory='x').identity, sort_keys=True))\n"
+    )
+    said = set()
+    for seed in ("1", "2", "3"):
+        run = subprocess.run(
+            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True
+        )
+        said.add(run.stdout)
+    assert len(said) == 1
+    assert b"function" in said.pop()
