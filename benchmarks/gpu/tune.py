@@ -21,6 +21,11 @@ FUNCTION_OPS = (4000, 2000, 8000, 1000)
 REGISTERS = (128, 168, 96, 64)
 THREADS = (32, 64, 128)
 TILES = (1, 2, 3, 4)
+WARPS = (8, 4)
+PHASES_MIN_OPS = 2000
+PHASE_OPS = (100, 200, 400)
+LEVEL_STEPS = (10, 50, 200)
+HELD = (150, 170, 210)
 
 SMALL_BATCH = 256
 _MEASURE_LIMIT = 60.0  # seconds
@@ -40,11 +45,21 @@ def first_round(instructions: int) -> list[Options]:
     groups.sort(key=lambda g: abs(g - likely))
     whole = next((n for n in FUNCTION_OPS if n >= instructions), 0)
     lengths = [n for n in FUNCTION_OPS if n < instructions or n == whole]
-    return [default({"groups": g, "function_max_ops": n}) for n in lengths for g in groups]
+    found = [default({"groups": g, "function_max_ops": n}) for n in lengths for g in groups]
+    return [*found[:2], *in_phases(instructions), *found[2:]]
+
+
+def in_phases(instructions: int) -> list[Options]:
+    """Warps that share a state's values, with room for one block on a multiprocessor or for two."""
+    rooms = (1600, 700) if instructions >= PHASES_MIN_OPS else ()
+    return [default({"warps_per_state": n, "most_places": room}) for room in rooms for n in WARPS]
 
 
 def next_round(number: int, best: Options, numbers: int) -> list[Options]:
     """Round 2 and later, around the best so far."""
+    if best["warps_per_state"] > 1:
+        own = [("phase_ops", PHASE_OPS), ("level_step", LEVEL_STEPS), ("held_values", HELD)][number - 2]
+        return [x for n in own[1] if (x := best | {own[0]: n}) != best]
     rounds = [
         [{"max_registers": n} for n in REGISTERS],
         [{"threads": n} for n in THREADS],

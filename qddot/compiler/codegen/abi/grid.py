@@ -17,11 +17,14 @@ from typing import NamedTuple
 from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
+from qddot.compiler.codegen.abi.grid_phases import PhasedGrid
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.thread_arguments import SHARED, WARP, Arguments, GridOperand, Shape, angles_of
 from qddot.compiler.codegen.llvm.thread_parts import parts
+from qddot.compiler.codegen.llvm.thread_phases import phases, work_of
 from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
+from qddot.compiler.codegen.llvm.thread_warps import WarpOptions, known_before
 from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.ir.program import Program
 from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
@@ -45,6 +48,11 @@ class GridOptions(NamedTuple):
     tile_buffers: int = 3
     max_registers: int = 0  # of a thread; 0: what the assembler takes
     strided: bool = True
+    warps_per_state: int = 1  # that share its values; more than 1: in phases
+    phase_ops: int = 0  # of each warp; 0: by cost
+    level_step: int = 0  # operations: levels of the program within it are alike (thread_phases); 0: by cost
+    held_values: int = 190  # in registers
+    most_places: int = 1600  # of a number of each state in shared memory, unless there are more for values that cross
 
 
 def render(
@@ -66,6 +74,8 @@ def render(
     operands = [arguments(inputs, output, emitter.T)]
     if options.strided:
         operands.append(strided_arguments(inputs, output))
+    if options.warps_per_state > 1:
+        return _render_phases(program, [replace(x, angles=angles) for x in operands], emitter, options, prelude)
     kernels = [
         Grid(name, program, replace(x, angles=angles), emitter, options, prelude)
         for name, x in zip(("rows", "strided"), operands, strict=False)
@@ -76,6 +86,24 @@ def render(
     text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
     whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
     return whole, LaunchFacts(options.threads, kernels[0].shared_bytes, options.groups, 0, options.strided)
+
+
+def _render_phases(
+    program: Program, operands: Sequence[Arguments], emitter: Emitter, options: GridOptions, prelude: Prelude
+) -> tuple[str, LaunchFacts]:
+    """Kernels whose warps compute a state together."""
+    work = work_of(program, known_before(program, operands[0].angles))
+    made = phases(work, options.warps_per_state, options.most_places, options.phase_ops, options.level_step)
+    own = WarpOptions(options.held_values, options.most_places)
+    kernels = [
+        PhasedGrid(name, program, x, emitter, work, made, own, prelude)
+        for name, x in zip(("rows", "strided"), operands, strict=False)
+    ]
+    options = options._replace(threads=kernels[0].threads)
+    text = [prelude.functions, *(line for kernel in kernels for line in kernel.text())]
+    whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
+    shared = kernels[0].shared_bytes
+    return whole, LaunchFacts(options.threads, shared, 1, 0, options.strided, options.warps_per_state)
 
 
 def _render_loops(

@@ -62,7 +62,7 @@ class Plan:
             self._places.append(len(values))
             values += [0, step, *end]
         self._values = [*values, 0]
-        self.scratch_bytes, blocks = _scratch(code, context, functions, -(-covered.states // grid.threads), size)
+        self.scratch_bytes, blocks = _scratch(code, context, functions, -(-covered.states // grid.states), size)
         offsets = tuple(tuple(size * x for x in offset) for offset in covered.offsets()) if 0 not in self.shape else ()
         self._launch = _Launch(tuple(f.handle for f in functions), blocks, offsets)
         self._function, self._driver = own.function, context.driver
