@@ -1,7 +1,7 @@
 """The search for layouts: which options of `grid.GridOptions` make each kernel fastest.
 
 Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are; a
-bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go forward in turn, so that all
+where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go forward in turn, so that all
 have seen their most promising layouts when time ends.
 """
 
@@ -17,8 +17,9 @@ from qddot.compiler.codegen.abi.grid import GridOptions
 from qddot.compiler.codegen.llvm.thread_program import WHOLE_ROW_MAX_NUMBERS
 
 GROUPS = (1, 2, 4, 6, 8, 16)
-FUNCTION_OPS = (4000, 2000, 8000, 1000)
-REGISTERS = (128, 168, 96, 64)
+FUNCTION_OPS = (8000, 4000, 16000)
+REGISTERS = (128, 168, 96, 80, 64)
+NEAR_OPS = (0, 10_000)
 THREADS = (32, 64, 128)
 TILES = (1, 2, 3, 4)
 WARPS = (8, 4)
@@ -61,6 +62,7 @@ def next_round(number: int, best: Options, numbers: int) -> list[Options]:
         own = [("phase_ops", PHASE_OPS), ("level_step", LEVEL_STEPS), ("held_values", HELD)][number - 2]
         return [x for n in own[1] if (x := best | {own[0]: n}) != best]
     rounds = [
+        [{"near_max_ops": n} for n in NEAR_OPS if best["groups"] == 1],
         [{"max_registers": n} for n in REGISTERS],
         [{"threads": n} for n in THREADS],
         [{"tile_buffers": n} for n in TILES] if numbers > WHOLE_ROW_MAX_NUMBERS else [],
@@ -68,7 +70,7 @@ def next_round(number: int, best: Options, numbers: int) -> list[Options]:
     return [x for own in rounds[number - 2] if (x := best | own) != best]
 
 
-ROUNDS = 4
+ROUNDS = 5
 
 
 class Kernel:

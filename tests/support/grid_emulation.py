@@ -30,6 +30,14 @@ PRELUDE = grid_frame.Prelude(
 """
         for k, name in enumerate(("thread", "block", "layer", "blocks"))
     )
+    + "".join(  # a card's estimate is wrong in the last bits: test_cuda_device.py looks at what becomes of that
+        f"""define internal {T} @reciprocal_estimate_{short}({T} %x) alwaysinline {{
+  %r = fdiv {T} 1.0, %x
+  ret {T} %r
+}}
+"""
+        for T, short in (("float", "f32"), ("double", "f64"))
+    )
     + """define internal ptr @shared(ptr %env) alwaysinline {
   %p = getelementptr ptr, ptr %env, i64 2
   %x = load ptr, ptr %p

@@ -14,15 +14,25 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
+from qddot.compiler.codegen.abi.grid_angles import angle_loop, far_angle_loop, near_or_far, table_of_angles
 from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
 from qddot.compiler.codegen.abi.grid_phases import PhasedGrid
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.thread_arguments import SHARED, WARP, Arguments, GridOperand, Shape, angles_of
+from qddot.compiler.codegen.llvm.thread_arguments import (
+    GLOBAL,
+    LOCAL,
+    SHARED,
+    WARP,
+    Arguments,
+    GridOperand,
+    Shape,
+    angles_of,
+)
 from qddot.compiler.codegen.llvm.thread_parts import parts
 from qddot.compiler.codegen.llvm.thread_phases import phases, work_of
-from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
+from qddot.compiler.codegen.llvm.thread_program import WHOLE_ROW_MAX_NUMBERS, ThreadOptions, ThreadProgram
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
 from qddot.compiler.codegen.llvm.thread_warps import WarpOptions, known_before
 from qddot.compiler.ir.loop_program import Rolled
@@ -30,7 +40,6 @@ from qddot.compiler.ir.program import Program
 from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
-_ANGLES_AT_A_TIME = 4  # for the latency of one to be that of all
 # By registers and spills that NVIDIA's assembler reports, not by times on a card (docs/decisions/0044)
 ONE_THREAD_MAX_OPS = 4500  # of a program whose values are mostly in registers
 REPEATED_MAX_RATIO = 1.7  # of the operations of all threads of a state to those of one
@@ -44,8 +53,10 @@ class GridOptions(NamedTuple):
 
     threads: int = 0  # of a block; 0: as many as fit with their shared memory
     groups: int = 1
-    function_max_ops: int = 4000
-    tile_buffers: int = 3
+    function_max_ops: int = 8000
+    tile_buffers: int = 1
+    near_max_ops: int = 5000  # of a program without branches at sines, with a second one for angles far from zero
+    direct_max_numbers: int = 8  # of a row that is not staged in shared memory
     max_registers: int = 0  # of a thread; 0: what the assembler takes
     strided: bool = True
     warps_per_state: int = 1  # that share its values; more than 1: in phases
@@ -71,15 +82,17 @@ def render(
     emitter = Emitter(1, dtype, target)
     options = options or chosen(program, emitter)
     angles = tuple(angles_of(program, prod(inputs[0])))
-    operands = [arguments(inputs, output, emitter.T)]
+    operands = [arguments(inputs, output, emitter.T, options.direct_max_numbers)]
     if options.strided:
         operands.append(strided_arguments(inputs, output))
     if options.warps_per_state > 1:
         return _render_phases(program, [replace(x, angles=angles) for x in operands], emitter, options, prelude)
-    kernels = [
-        Grid(name, program, replace(x, angles=angles), emitter, options, prelude)
-        for name, x in zip(("rows", "strided"), operands, strict=False)
-    ]
+    kernels = []
+    for name, x in zip(("rows", "strided"), operands, strict=False):
+        place = shared_row(program, x) if options.groups == 1 else None
+        x = replace(x, output=replace(x.output, place=place))
+        own = replace(x, angles=angles, angle_space=LOCAL if is_near(program, x, options) else SHARED)
+        kernels.append(Grid(name, program, own, emitter, options, prelude))
     if options.threads == 0:
         options = options._replace(threads=kernels[0].fitting_threads)
         kernels = [replace(kernel, options=options) for kernel in kernels]
@@ -135,17 +148,50 @@ def chosen(program: Program, emitter: Emitter) -> GridOptions:
     return GridOptions(groups=len(made) if total <= REPEATED_MAX_RATIO * size else 1, strided=strided)
 
 
-def arguments(inputs: Sequence[Shape], output: Shape, T: str) -> Arguments:
-    """Operands in rows: inputs are staged as long as there is room."""
+def arguments(inputs: Sequence[Shape], output: Shape, T: str, direct_max_numbers: int = 0) -> Arguments:
+    """Operands in rows: inputs are staged as long as there is room, but for short ones, which threads read as they are."""
     made, room = list[GridOperand](), STAGED_MAX_BYTES // number_bytes(T) // WARP
     for i, shape in enumerate(inputs):
         operand = GridOperand(i, shape, SHARED)
-        if operand.pitch > room:
+        if operand.pitch > room or operand.size <= direct_max_numbers:
             operand = GridOperand(i, shape)
         else:
             room -= operand.pitch
         made.append(operand)
-    return Arguments(tuple(made), GridOperand(len(made), output, SHARED))
+    is_short = prod(output) <= direct_max_numbers
+    return Arguments(tuple(made), GridOperand(len(made), output, GLOBAL if is_short else SHARED))
+
+
+def shared_row(program: Program, given: Arguments) -> int | None:
+    """The staged input whose row the result may take: each result comes when nothing reads the number at its place any more."""
+    out, graph = given.output, program.graph
+    if not out.staged or out.size > WHOLE_ROW_MAX_NUMBERS:
+        return None
+    last: dict[int, int] = {}
+    for k, n in enumerate(program.body):
+        for x in graph.args[n]:
+            if graph.ops[x] == "input":
+                last[graph.args[x][0]] = k
+    when = {n: k for k, n in enumerate(program.body)}
+    start = sum(x.size for x in given.inputs)
+    for x in reversed(given.inputs):
+        start -= x.size
+        ends = [last.get(start + j, -1) for j in range(x.size)]
+        fits = x.staged and x.size == out.size
+        if fits and all(when.get(n, len(when)) >= end for n, end in zip(program.outputs, ends, strict=True)):
+            return x.index
+    return None
+
+
+def is_near(program: Program, given: Arguments, options: GridOptions) -> bool:
+    """Whether the program computes sines and cosines itself, and is computed once more by the threads with far angles.
+
+    Threads that write tiles together cannot do that.
+    """
+    graph, out = program.graph, given.output
+    has_angles = any(graph.ops[n] in ("sin", "cos") for n in program.body)
+    fits = len(program.body) <= min(options.near_max_ops, options.function_max_ops) and options.groups == 1
+    return has_angles and fits and (not out.staged or out.size <= WHOLE_ROW_MAX_NUMBERS)
 
 
 def strided_arguments(inputs: Sequence[Shape], output: Shape) -> Arguments:
@@ -173,19 +219,39 @@ class Grid:
     @property
     def programs(self) -> list[ThreadProgram]:
         """One for each layer."""
-        options = ThreadOptions(self.options.function_max_ops, self.options.tile_buffers)
+        own = self.options
+        options = ThreadOptions(own.function_max_ops, own.tile_buffers, own.groups == 1, self.is_near)
         quantum = TILE_BYTES // number_bytes(self.T)
+        given = replace(self.arguments, angles=()) if self.is_near else self.arguments
         return [
-            ThreadProgram(f"{self.name}.part{g}", program, self.emitter, self.arguments, options, first)
+            ThreadProgram(f"{self.name}.part{g}", program, self.emitter, given, options, first)
             for g, (first, program) in enumerate(parts(self.program, self.options.groups, quantum))
         ]
+
+    @property
+    def is_near(self) -> bool:
+        """Whether sines and cosines are computed by the program."""
+        return self.arguments.angle_space == LOCAL
+
+    @property
+    def far_program(self) -> ThreadProgram | None:
+        """What threads with far angles compute."""
+        if not self.is_near:
+            return None
+        options = ThreadOptions(self.options.function_max_ops, self.options.tile_buffers, is_cold=True)
+        return ThreadProgram(f"{self.name}.far", self.program, self.emitter, self.far_arguments, options)
+
+    @property
+    def far_arguments(self) -> Arguments:
+        """Inputs as the caller has them: results may have taken the place of staged ones."""
+        return replace(self.arguments, inputs=tuple(replace(x, space=GLOBAL) for x in self.arguments.inputs))
 
     @property
     def warp_numbers(self) -> list[int]:
         """Numbers of shared memory of a warp: those of each staged input, those of results, sines and cosines."""
         inputs = [WARP * x.pitch if x.staged else 0 for x in self.arguments.inputs]
-        angles = WARP * (self.arguments.angle_pitch + self.arguments.angle_pitch % 4)
-        if not self.arguments.output.staged:
+        angles = 0 if self.is_near else WARP * (self.arguments.angle_pitch + self.arguments.angle_pitch % 4)
+        if not self.arguments.output.staged or self.arguments.output.place is not None:
             return [*inputs, 0, angles]
         first = self.programs[0]
         return [*inputs, WARP * first.tile_pitch * (1 if first.is_one_row else first.buffers + 1), angles]
@@ -203,21 +269,21 @@ class Grid:
 
     def text(self) -> list[str]:
         """The kernel and all functions of its own."""
-        programs = self.programs
-        table = ", ".join(f"i32 {k}" for k in self.arguments.angles)
-        head = f"@{self.name}.angles = internal addrspace(4) constant [{len(self.arguments.angles)} x i32] [{table}]\n"
-        return [head, *(line for p in programs for line in p.text()), self._kernel(programs)]
+        programs, far = self.programs, self.far_program
+        functions = [line for p in (*programs, *([far] if far else [])) for line in p.text()]
+        return [table_of_angles(self.name, self.arguments.angles), *functions, self._kernel(programs)]
 
     def _kernel(self, programs: list[ThreadProgram]) -> str:
         operands = (*self.arguments.inputs, self.arguments.output)
-        scratch = max(p.scratch for p in programs)
+        scratch, far = max(p.scratch for p in programs), self.far_program
+        local = {"mem": scratch, **({"far.mem": far.scratch, "pairs": self.arguments.angle_pitch} if far else {})}
         frame = Frame(
             self.name,
             array_parameters(operands),
             self.T,
             self.options.threads,
             self.warp_numbers,
-            {"mem": scratch},
+            local,
             self.prelude,
         )
         return frame.text([*self._rows(), *self._layers(programs)])
@@ -231,7 +297,7 @@ class Grid:
                 staged = True
                 lines += read_row(x, T)
                 lines.append(f"  %own.o{i} = mul i32 %own, {x.pitch}")
-                lines.append(f"  %p{i} = getelementptr {T}, ptr addrspace(3) %memory{i}, i32 %own.o{i}")
+                lines.append(f"  %p{i} = getelementptr {T}, ptr addrspace(3) {x.memory}, i32 %own.o{i}")
             else:
                 lines += own_row(x, T)
         out = self.arguments.output
@@ -241,65 +307,29 @@ class Grid:
                 f"  %first.o = mul i64 %first, %s{out.index}",
                 f"  %to = getelementptr {T}, ptr addrspace(1) %a{out.index}, i64 %first.o",
                 f"  %lane.o = mul i32 %lane, {pitch}",
-                f"  %tiles = getelementptr {T}, ptr addrspace(3) %memory{out.index}, i32 %lane.o",
+                f"  %tiles = getelementptr {T}, ptr addrspace(3) {out.memory}, i32 %lane.o",
             ]
         else:
             lines += own_row(out, T)
         return [*lines, *(["  call void @meet(ptr %env)"] if staged else []), *self._angles()]
 
     def _angles(self) -> list[str]:
-        """Sines and cosines of numbers of the first input: each thread those of its own state."""
-        angles, k = self.arguments.angles, len(self.arguments.inputs) + 1
+        """Sines and cosines of numbers of the first input."""
+        if self.is_near:
+            return ["  %sc = getelementptr i8, ptr %pairs, i64 0"]
+        k = len(self.arguments.inputs) + 1
         lines = [
             f"  %angles.o = mul i32 %lane, {self.arguments.angle_pitch}",
             f"  %sc = getelementptr {self.T}, ptr addrspace(3) %memory{k}, i32 %angles.o",
         ]
-        if not angles:
-            return lines
-        return [
-            *lines,
-            "  br label %before.angles",
-            "before.angles:",
-            "  br label %angles",
-            "angles:",
-            "  %k = phi i32 [ 0, %before.angles ], [ %k.next, %angles.stored ]",
-            *(line for j in range(_ANGLES_AT_A_TIME) for line in self._angle(j)),
-            "  br label %angles.stored",
-            "angles.stored:",
-            f"  %k.next = add i32 %k, {_ANGLES_AT_A_TIME}",
-            f"  %k.more = icmp ult i32 %k.next, {len(angles)}",
-            "  br i1 %k.more, label %angles, label %after.angles",
-            "after.angles:",
-        ]
-
-    def _angle(self, j: int) -> list[str]:
-        """Sine and cosine of the angle after the %k-th by j; at the end, those of the last one once more."""
-        angles, x, T = self.arguments.angles, self.arguments.inputs[0], self.T
-        stride = x.strides[0] if x.strided else "1"
-        return [
-            f"  %k{j}.any = add i32 %k, {j}",
-            f"  %k{j}.in = icmp ult i32 %k{j}.any, {len(angles) - 1}",
-            f"  %k{j} = select i1 %k{j}.in, i32 %k{j}.any, i32 {len(angles) - 1}",
-            f"  %which{j}.p = getelementptr i32, ptr addrspace(4) @{self.name}.angles, i32 %k{j}",
-            f"  %which{j} = load i32, ptr addrspace(4) %which{j}.p",
-            f"  %which{j}.l = zext i32 %which{j} to i64",
-            f"  %which{j}.o = mul i64 %which{j}.l, {stride}",
-            f"  %angle{j}.p = getelementptr {T}, {x.pointer} %p0, i64 %which{j}.o",
-            f"  %angle{j} = load {T}, {x.pointer} %angle{j}.p",
-            self.emitter.sincos(f"pair{j}", f"%angle{j}"),
-            self.emitter.of_pair(f"sin{j}", f"pair{j}", "sin"),
-            self.emitter.of_pair(f"cos{j}", f"pair{j}", "cos"),
-            f"  %k{j}.2 = shl i32 %k{j}, 1",
-            f"  %sin{j}.p = getelementptr {T}, ptr addrspace(3) %sc, i32 %k{j}.2",
-            f"  store {T} %sin{j}, ptr addrspace(3) %sin{j}.p",
-            f"  %cos{j}.p = getelementptr {T}, ptr addrspace(3) %sin{j}.p, i32 1",
-            f"  store {T} %cos{j}, ptr addrspace(3) %cos{j}.p",
-        ]
+        return [*lines, *angle_loop(self.name, self.arguments, self.emitter, "%p0")]
 
     def _layers(self, programs: list[ThreadProgram]) -> list[str]:
         """The program of this layer of the grid."""
-        given, out, lines = self._given(), self.arguments.output, list[str]()
-        if len(programs) == 1:
+        given, out, lines = self._given(self.arguments, "p"), self.arguments.output, list[str]()
+        if far := self.far_program:
+            lines += self._near_and_far(programs[0], far, given)
+        elif len(programs) == 1:
             lines += [*programs[0].calls(given), "  br label %computed"]
         else:
             cases = " ".join(f"i32 {g}, label %layer{g}" for g in range(1, len(programs)))
@@ -313,10 +343,20 @@ class Grid:
             lines.append("  call void @meet(ptr %env)")
         return lines
 
-    def _given(self) -> str:
+    def _near_and_far(self, near: ThreadProgram, far: ThreadProgram, given: str) -> list[str]:
+        return [
+            *near_or_far(near.calls(given), "computed"),
+            *(line for x in far.arguments.inputs for line in own_row(x, self.T, "far.p")),
+            *far_angle_loop(self.name, far.arguments, self.emitter, "%far.p0"),
+            *far.calls(self._given(far.arguments, "far.p", "far.mem")),
+            "  br label %computed",
+        ]
+
+    def _given(self, arguments: Arguments, name: str, memory: str = "mem") -> str:
+        """What a program is called with; its inputs are at pointers of this name."""
         given = []
-        for x in self.arguments.inputs:
-            given.append(f"{x.pointer} %p{x.index}")
+        for x in arguments.inputs:
+            given.append(f"{x.pointer} %{name}{x.index}")
             given += [f"i64 {c}" for c in x.strides if x.strided]
         out = self.arguments.output
         if out.staged:
@@ -328,5 +368,5 @@ class Grid:
                 "i32 %lane",
             ]
         else:
-            given += [f"ptr addrspace(1) %p{out.index}", *(f"i64 {c}" for c in out.strides)]
-        return ", ".join([*given, "ptr addrspace(3) %sc", "ptr %mem", "ptr %env"])
+            given += [f"ptr addrspace(1) %p{out.index}", *(f"i64 {c}" for c in out.strides if out.strided)]
+        return ", ".join([*given, f"{self.arguments.angle_pointer} %sc", f"ptr %{memory}", "ptr %env"])

@@ -118,7 +118,7 @@ def _row_by_row(x: GridOperand, T: str, name: str, into_shared: bool) -> list[st
         f"  %{name}.r.o = mul i64 %{name}.r.l, %s{i}",
         f"  %{name}.row.g = getelementptr {T}, ptr addrspace(1) %{name}.g, i64 %{name}.r.o",
         f"  %{name}.r.s = mul i32 %{name}.r, {x.pitch}",
-        f"  %{name}.row.s = getelementptr {T}, ptr addrspace(3) %memory{i}, i32 %{name}.r.s",
+        f"  %{name}.row.s = getelementptr {T}, ptr addrspace(3) {x.memory}, i32 %{name}.r.s",
         *lines,
         f"  br label %{name}.row.done",
         f"{name}.row.done:",
@@ -130,7 +130,7 @@ def _row_by_row(x: GridOperand, T: str, name: str, into_shared: bool) -> list[st
 
 def _ends(x: GridOperand, name: str, into_shared: bool) -> tuple[str, str]:
     """Where the stretch is read, and where it is written."""
-    ends = f"ptr addrspace(1) %{name}.g", f"ptr addrspace(3) %memory{x.index}"
+    ends = f"ptr addrspace(1) %{name}.g", f"ptr addrspace(3) {x.memory}"
     return ends if into_shared else (ends[1], ends[0])
 
 

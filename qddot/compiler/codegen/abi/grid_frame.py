@@ -36,6 +36,16 @@ declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.y()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 declare void @llvm.nvvm.bar.warp.sync(i32)
 declare void @llvm.nvvm.barrier0()
+declare float @llvm.nvvm.rcp.approx.ftz.f(float)
+declare double @llvm.nvvm.rcp.approx.ftz.d(double)
+define internal float @reciprocal_estimate_f32(float %x) alwaysinline {
+  %r = call float @llvm.nvvm.rcp.approx.ftz.f(float %x)
+  ret float %r
+}
+define internal double @reciprocal_estimate_f64(double %x) alwaysinline {
+  %r = call double @llvm.nvvm.rcp.approx.ftz.d(double %x)
+  ret double %r
+}
 @memory = external addrspace(3) global [0 x i8], align 16
 define internal i32 @thread(ptr %env) alwaysinline #1 {
   %x = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
@@ -153,12 +163,12 @@ def array_parameters(operands: Sequence[GridOperand]) -> list[str]:
     return [*given, "ptr addrspace(1) %scratch"]
 
 
-def own_row(x: GridOperand, T: str) -> list[str]:
+def own_row(x: GridOperand, T: str, name: str = "p") -> list[str]:
     """This thread's state in an array that is not staged."""
     i = x.index
     return [
-        f"  %own.o{i} = mul i64 %state, %s{i}",
-        f"  %p{i} = getelementptr {T}, ptr addrspace(1) %a{i}, i64 %own.o{i}",
+        f"  %{name}.o{i} = mul i64 %state, %s{i}",
+        f"  %{name}{i} = getelementptr {T}, ptr addrspace(1) %a{i}, i64 %{name}.o{i}",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from qddot.compiler.codegen.abi.grid_angles import angle_loop, table_of_angles
 from qddot.compiler.codegen.abi.grid_copies import read_row
 from qddot.compiler.codegen.abi.grid_frame import Frame, Prelude, array_parameters, own_row
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
@@ -12,8 +13,6 @@ from qddot.compiler.codegen.llvm.thread_arguments import WARP, Arguments, GridOp
 from qddot.compiler.codegen.llvm.thread_phases import Phases, Work
 from qddot.compiler.codegen.llvm.thread_warps import WarpOptions, WarpProgram
 from qddot.compiler.ir.program import Program
-
-_ANGLES_AT_A_TIME = 4  # of a thread, for the latency of one to be that of all
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,7 @@ class PhasedGrid:
 
     def text(self) -> list[str]:
         """The kernel and all functions of its own."""
-        table = ", ".join(f"i32 {k}" for k in self.arguments.angles)
-        head = f"@{self.name}.angles = internal addrspace(4) constant [{len(self.arguments.angles)} x i32] [{table}]\n"
-        return [head, *self.warps.text(), self._kernel()]
+        return [table_of_angles(self.name, self.arguments.angles), *self.warps.text(), self._kernel()]
 
     def _kernel(self) -> str:
         operands = (*self.arguments.inputs, self.arguments.output)
@@ -85,61 +82,18 @@ class PhasedGrid:
             f"  br label %after.read{i}",
             f"after.read{i}:",
             f"  %own.o{i} = mul i32 %own, {x.pitch}",
-            f"  %p{i} = getelementptr {self.T}, ptr addrspace(3) %memory{i}, i32 %own.o{i}",
+            f"  %p{i} = getelementptr {self.T}, ptr addrspace(3) {x.memory}, i32 %own.o{i}",
         ]
 
     def _angles(self) -> list[str]:
         """Sines and cosines of numbers of the first input: each warp those of some of them."""
-        angles, k, step = self.arguments.angles, len(self.arguments.inputs), _ANGLES_AT_A_TIME * self.phases.warps
+        k = len(self.arguments.inputs)
         lines = [
             f"  %angles.o = mul i32 %lane, {self.arguments.angle_pitch}",
             f"  %sc = getelementptr {self.T}, ptr addrspace(3) %memory{k}, i32 %angles.o",
         ]
-        if not angles:
-            return lines
-        return [
-            *lines,
-            f"  %k.first = mul i32 %warp, {_ANGLES_AT_A_TIME}",
-            "  br label %before.angles",
-            "before.angles:",
-            "  br label %angles",
-            "angles:",
-            "  %k = phi i32 [ %k.first, %before.angles ], [ %k.next, %angles.stored ]",
-            f"  %k.more = icmp ult i32 %k, {len(angles)}",
-            "  br i1 %k.more, label %some.angles, label %after.angles",
-            "some.angles:",
-            *(line for j in range(_ANGLES_AT_A_TIME) for line in self._angle(j)),
-            "  br label %angles.stored",
-            "angles.stored:",
-            f"  %k.next = add i32 %k, {step}",
-            "  br label %angles",
-            "after.angles:",
-            "  call void @join(ptr %env)",
-        ]
-
-    def _angle(self, j: int) -> list[str]:
-        """Sine and cosine of the angle after the %k-th by j; at the end, those of the last one once more."""
-        angles, x, T = self.arguments.angles, self.arguments.inputs[0], self.T
-        stride = x.strides[0] if x.strided else "1"
-        return [
-            f"  %k{j}.any = add i32 %k, {j}",
-            f"  %k{j}.in = icmp ult i32 %k{j}.any, {len(angles) - 1}",
-            f"  %k{j} = select i1 %k{j}.in, i32 %k{j}.any, i32 {len(angles) - 1}",
-            f"  %which{j}.p = getelementptr i32, ptr addrspace(4) @{self.name}.angles, i32 %k{j}",
-            f"  %which{j} = load i32, ptr addrspace(4) %which{j}.p",
-            f"  %which{j}.l = zext i32 %which{j} to i64",
-            f"  %which{j}.o = mul i64 %which{j}.l, {stride}",
-            f"  %angle{j}.p = getelementptr {T}, {x.pointer} %p0, i64 %which{j}.o",
-            f"  %angle{j} = load {T}, {x.pointer} %angle{j}.p",
-            self.emitter.sincos(f"pair{j}", f"%angle{j}"),
-            self.emitter.of_pair(f"sin{j}", f"pair{j}", "sin"),
-            self.emitter.of_pair(f"cos{j}", f"pair{j}", "cos"),
-            f"  %k{j}.2 = shl i32 %k{j}, 1",
-            f"  %sin{j}.p = getelementptr {T}, ptr addrspace(3) %sc, i32 %k{j}.2",
-            f"  store {T} %sin{j}, ptr addrspace(3) %sin{j}.p",
-            f"  %cos{j}.p = getelementptr {T}, ptr addrspace(3) %sin{j}.p, i32 1",
-            f"  store {T} %cos{j}, ptr addrspace(3) %cos{j}.p",
-        ]
+        loop = angle_loop(self.name, self.arguments, self.emitter, "%p0", self.phases.warps)
+        return [*lines, *loop, "  call void @join(ptr %env)"]
 
     def _places(self) -> list[str]:
         """What the functions of the warps are given about results."""

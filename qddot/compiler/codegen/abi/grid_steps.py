@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qddot.compiler.codegen.abi.grid_angles import near_or_far
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, grid_module
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
@@ -30,6 +31,8 @@ from qddot.compiler.runtime.cuda.grid import STEP_THREADS
 from qddot.compiler.targets.target import Target
 
 FUNCTION_MAX_OPS = 8000
+MAX_REGISTERS = 0
+_FAR = "far."  # arrays of programs for angles far from zero
 
 _PARAMETERS = (
     "i64 %count",
@@ -52,11 +55,18 @@ class _Part:
     """One program of a step, from one array of the thread to another."""
 
     thread: ThreadProgram
+    far: ThreadProgram  # the same for steps with angles far from zero
     source: str
     target: str
 
-    def calls(self) -> list[str]:
-        return self.thread.calls(f"ptr %{self.source}, ptr %{self.target}, ptr addrspace(3) %none, ptr %mem, ptr %env")
+    @property
+    def programs(self) -> list[ThreadProgram]:
+        return [self.thread, self.far]
+
+    def calls(self, is_far: bool) -> list[str]:
+        own, name = (self.far, _FAR) if is_far else (self.thread, "")
+        source, target = f"ptr %{name}{self.source}", f"ptr %{name}{self.target}"
+        return own.calls(f"{source}, {target}, ptr %none, ptr %{name}mem, ptr %env")
 
 
 class _Steps:
@@ -74,9 +84,13 @@ class _Steps:
 
     def _part(self, name: str, program: Program, source: str, target: str) -> _Part:
         operands = GridOperand(0, (program.n_inputs,), LOCAL), GridOperand(1, (len(program.outputs),), LOCAL)
-        options = ThreadOptions(FUNCTION_MAX_OPS, 0)
-        made = ThreadProgram(f"step.{name}", program, self.emitter, Arguments(operands[:1], operands[1]), options)
-        return _Part(made, source, target)
+        given = Arguments(operands[:1], operands[1], angle_space=LOCAL)
+        near, far = ThreadOptions(FUNCTION_MAX_OPS, 0, is_near=True), ThreadOptions(FUNCTION_MAX_OPS, 0, is_cold=True)
+        made = [
+            ThreadProgram(f"{kind}.{name}", program, self.emitter, given, options)
+            for kind, options in (("step", near), ("far", far))
+        ]
+        return _Part(made[0], made[1], source, target)
 
     def text(self) -> str:
         sizes = {
@@ -84,18 +98,21 @@ class _Steps:
             "out": max(len(p.thread.program.outputs) for p in (*self.arguments, self.last)),
             "to": max([p.thread.program.n_inputs for p in self.functions], default=0),
             "back": max([len(p.thread.program.outputs) for p in self.functions], default=0),
-            "mem": max(p.thread.scratch for p in self.parts),
+            "mem": max(part.thread.scratch for part in self.parts),
         }
+        far = {f"{_FAR}{name}": size for name, size in sizes.items()}  # so that those of near angles stay in registers
+        sizes |= far | {f"{_FAR}mem": max(part.far.scratch for part in self.parts)}
         frame = Frame("rows", _PARAMETERS, self.emitter.T, STEP_THREADS, (), sizes, self.prelude)
-        functions = [line for p in self.parts for line in p.thread.text()]
+        functions = [line for part in self.parts for p in part.programs for line in p.text()]
         text = [self.prelude.functions, *functions, frame.text(self._sample())]
-        return grid_module(text, self.emitter, {"maxntidx": STEP_THREADS}, ["rows"], self.prelude)
+        bounds = {"maxntidx": STEP_THREADS, **({"maxnreg": MAX_REGISTERS} if MAX_REGISTERS else {})}
+        return grid_module(text, self.emitter, bounds, ["rows"], self.prelude)
 
     def _sample(self) -> list[str]:
         """One sample from its start to its end."""
         n, held = self.layout.n_state, self.layout.n_held
         return [
-            "  %none = getelementptr i8, ptr addrspace(3) %shared, i32 0",
+            "  %none = getelementptr i8, ptr %mem, i64 0",
             *self._row("states", "%state"),
             *self._moves("start", n, "ptr addrspace(1) %states.p", 0, "ptr %in", 0),
             *self._row("parameters", "%state"),
@@ -148,7 +165,12 @@ class _Steps:
             "  %held.k = mul i64 %k, %held.row",
             f"  %held.q = getelementptr {T}, ptr addrspace(1) %held.p, i64 %held.k",
             *self._moves("u", self.layout.n_held, "ptr addrspace(1) %held.q", 0, "ptr %in", n + 2),
-            *self._programs(),
+            *near_or_far(self._programs(is_far=False), "computed.step"),
+            *self._moves("far.given", self.layout.n_inputs, "ptr %in", 0, f"ptr %{_FAR}in", 0),
+            *self._programs(is_far=True),
+            *self._moves("far.new", n, f"ptr %{_FAR}out", 0, "ptr %out", 0),
+            "  br label %computed.step",
+            "computed.step:",
             *self._moves("new", n, "ptr %out", 0, "ptr %in", 0),
             "  %next = add i64 %number, 1",
             "  %phase = srem i64 %next, %every",
@@ -173,15 +195,16 @@ class _Steps:
         value = f"{x}.x" if narrow else x
         return [*narrow, f"  {x}.at = getelementptr {T}, ptr %in, i64 {place}", f"  store {T} {value}, ptr {x}.at"]
 
-    def _programs(self) -> list[str]:
+    def _programs(self, is_far: bool) -> list[str]:
         """The functions of a step one after another, each after its arguments, then the new state into %out."""
-        n, lines = self.layout.n_state, list[str]()
+        n, lines, own = self.layout.n_state, list[str](), _FAR if is_far else ""
         shared, result = self.layout.n_held + self.layout.n_parameters, self.layout.n_inputs
         for k, (call, made) in enumerate(zip(self.step.calls, self.arguments, strict=True)):
-            f, own = self.functions[call.function], len(made.thread.program.outputs)
+            f, given = self.functions[call.function], len(made.thread.program.outputs)
             size = len(f.thread.program.outputs)
-            lines += [*made.calls(), *self._moves(f"g{k}.", own, "ptr %out", 0, "ptr %to", 0)]
-            lines += self._moves(f"h{k}.", shared, "ptr %in", n + 2, "ptr %to", own)
-            lines += [*f.calls(), *self._moves(f"b{k}.", size, "ptr %back", 0, "ptr %in", result)]
+            given_to, found_in = f"ptr %{own}to", f"ptr %{own}in"
+            lines += [*made.calls(is_far), *self._moves(f"{own}g{k}.", given, f"ptr %{own}out", 0, given_to, 0)]
+            lines += self._moves(f"{own}h{k}.", shared, found_in, n + 2, given_to, given)
+            lines += [*f.calls(is_far), *self._moves(f"{own}b{k}.", size, f"ptr %{own}back", 0, found_in, result)]
             result += size
-        return [*lines, *self.last.calls()]
+        return [*lines, *self.last.calls(is_far)]

@@ -11,6 +11,7 @@ from qddot.compiler.codegen.llvm import elementary, sincos
 from qddot.compiler.codegen.llvm.sincos import number
 from qddot.compiler.targets.target import Target
 
+RECIPROCAL_LIMIT = 2.0**100  # of a divisor whose reciprocal is computed without a branch; and the inverse of that
 _BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _COMPARISONS = {"less": "olt", "less_equal": "ole"}
 _FUSED_SIGNS = {"fma": (False, False), "fms": (False, True), "fnma": (True, False), "fnms": (True, True)}
@@ -113,6 +114,54 @@ class Emitter:
         """A line that computes %pair, the sine and the cosine of an angle."""
         V = self.V
         return f"  %{pair} = call {{ {V}, {V} }} @{sincos.function(self.T, self.lanes)}({V} {angle}, ptr %env)"
+
+    def near_reciprocal(self, n: int, x: str) -> list[str]:
+        """Lines that compute %v{n} = 1/x as division rounds it, and %v{n}.far, whether x is beyond where that holds.
+
+        Newton's steps from the processor's estimate, of which the last is rounded as division is.
+        """
+        V, e, one = self.V, f"%v{n}", self.const(1.0)
+
+        def fma(out: str, a: str, b: str, c: str) -> str:
+            return f"  {out} = call {V} @llvm.fma.{self.suffix}({V} {a}, {V} {b}, {V} {c})"
+
+        lines = [
+            f"  {e}.r0 = call {V} @reciprocal_estimate_{self.suffix}({V} {x})",
+            f"  {e}.minus = fneg {V} {x}",
+            fma(f"{e}.e0", f"{e}.minus", f"{e}.r0", one),
+        ]
+        if self.T == "double":
+            lines += [
+                fma(f"{e}.e1", f"{e}.e0", f"{e}.e0", f"{e}.e0"),
+                fma(f"{e}.r1", f"{e}.r0", f"{e}.e1", f"{e}.r0"),
+                fma(f"{e}.e2", f"{e}.minus", f"{e}.r1", one),
+                fma(e, f"{e}.r1", f"{e}.e2", f"{e}.r1"),
+            ]
+        else:
+            lines.append(fma(e, f"{e}.r0", f"{e}.e0", f"{e}.r0"))
+        return [
+            *lines,
+            f"  {e}.size = call {V} @llvm.fabs.{self.suffix}({V} {x})",
+            f"  {e}.small = fcmp ult {V} {e}.size, {self.const(1.0 / RECIPROCAL_LIMIT)}",
+            f"  {e}.large = fcmp ugt {V} {e}.size, {self.const(RECIPROCAL_LIMIT)}",
+            f"  {e}.far = or i1 {e}.small, {e}.large",
+        ]
+
+    def near_sincos(self, pair: str, angle: str) -> list[str]:
+        """Lines that compute %pair of an angle without a branch, and %pair.far, whether it is beyond the limit of that."""
+        V = self.V
+        return [
+            f"  %{pair} = call {{ {V}, {V} }} @{sincos.near_function(self.T, self.lanes)}({V} {angle})",
+            f"  %{pair}.size = call {V} @llvm.fabs.{self.suffix}({V} {angle})",
+            f"  %{pair}.far = fcmp ogt {V} %{pair}.size, {self.const(sincos.LIMIT)}",
+        ]
+
+    def mended_sincos(self, pair: str, angle: str, near: str) -> list[str]:
+        """Lines that compute %pair of an angle of any size from the pair that is right for near ones."""
+        V = self.V
+        both, parts = f"{{ {V}, {V} }}", [self.of_pair(f"{pair}.{op}", near, op) for op in ("sin", "cos")]
+        given = f"{V} {angle}, {V} %{pair}.sin, {V} %{pair}.cos, ptr %env"
+        return [*parts, f"  %{pair} = call {both} @{sincos.mended_function(self.T, self.lanes)}({given})"]
 
     def sine_or_cosine(self, n: int, op: str, angle: int, value: str, known: set[int]) -> list[str]:
         """Lines that compute %v{n} of an angle, of which both are computed together, the first time one is needed."""

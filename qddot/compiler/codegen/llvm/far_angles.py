@@ -31,7 +31,7 @@ def define(fused: bool) -> str:
     return f"""@two_over_pi = internal constant [{_WORDS} x i64] [{words}]
 declare i64 @llvm.fshl.i64(i64, i64, i64)
 declare i64 @llvm.ctlz.i64(i64, i1)
-define internal {{ double, double }} @{sincos.FAR}(double %x) noinline cold {{
+define internal {{ double, double }} @{sincos.FAR}(double %x) alwaysinline cold {{
 {body}
   %half = insertvalue {{ double, double }} poison, double %sin, 0
   %pair = insertvalue {{ double, double }} %half, double %cos, 1

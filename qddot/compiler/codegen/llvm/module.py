@@ -24,6 +24,7 @@ class Core:
 
 _COMMON = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
+declare i32 @llvm.umin.i32(i32, i32)
 declare <4 x double> @llvm.masked.load.v4f64.p0(ptr, i32, <4 x i1>, <4 x double>)
 declare void @llvm.masked.store.v4f64.p0(<4 x double>, ptr, i32, <4 x i1>)
 """
@@ -57,6 +58,7 @@ def _library(emitters: dict[int, Emitter], widths: set[int], target: Target) -> 
     types = {e.T: "float32" if e.T == "float" else "float64" for e in emitters.values()}
     for T, dtype in sorted(types.items()):
         text += [sincos.define(T, width, target.fuses(dtype), own) for width in sorted(widths)]
+        text += [sincos.define_near(T, width, target.fuses(dtype)) for width in sorted(widths) if own]
     return [*text, far_angles.define(target.fuses("float64"))] if own else text
 
 

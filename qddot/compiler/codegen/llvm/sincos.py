@@ -69,6 +69,11 @@ def function(T: str, lanes: int) -> str:
     return f"sincos{lanes}" if T == "double" else f"sincos_single{lanes}"
 
 
+def near_function(T: str, lanes: int) -> str:
+    """The name of the function without branches, for angles up to the limit."""
+    return f"near_{function(T, lanes)}"
+
+
 def multiply_add(out: str, V: str, suffix: str, a: str, b: str, c: str, fma: bool) -> list[str]:
     """Lines for out = a·b + c on values of type V: rounded once, or, where there is no such instruction, twice.
 
@@ -156,12 +161,27 @@ _LIBRARY = """  %sin_function = load ptr, ptr %env
 """
 
 
+def beyond_function(T: str, lanes: int) -> str:
+    """The name of the function that takes angles with what `near_function` gives, and mends those beyond the limit."""
+    return f"{function(T, lanes)}_beyond"
+
+
+def mended_function(T: str, lanes: int) -> str:
+    """The name of the same function, which is no call in the end."""
+    return f"mended_{function(T, lanes)}"
+
+
 def define(T: str, lanes: int, fused: bool, own: bool = False) -> str:
     """`@sincos(x, env)` on numbers of type T: returns {sin, cos}. `fused`: whether there are fused multiply-adds.
 
     `own`: angles beyond the limit are done by `far_angles.define`, whose text the module must have, not by the C library.
     """
     return _Definition(T, lanes, fused, own).text()
+
+
+def define_near(T: str, lanes: int, fused: bool) -> str:
+    """`@near_sincos(x)`: the same bits for angles up to the limit, without a branch; who calls it looks which are beyond."""
+    return _Definition(T, lanes, fused, True).near()
 
 
 class _Definition(ReducedAngle):
@@ -183,7 +203,7 @@ class _Definition(ReducedAngle):
 entry:
 {body}
 slow:
-  %patched = call {both} @{name}_beyond({V} %x, {V} %sin, {V} %cos, ptr %env)
+  %patched = call {both} @{beyond_function(self.T, self.lanes)}({V} %x, {V} %sin, {V} %cos, ptr %env)
   %sin_slow = extractvalue {both} %patched, 0
   %cos_slow = extractvalue {both} %patched, 1
   br label %done
@@ -194,7 +214,22 @@ done:
   %pair = insertvalue {both} %half, {V} %cos_out, 1
   ret {both} %pair
 }}
-{self._beyond(both)}"""
+{self._beyond()}"""
+
+    def near(self) -> str:
+        """The function without the test and what follows it."""
+        V = self.V
+        both = f"{{ {V}, {V} }}"
+        self._reduce()
+        self.sine_and_cosine()
+        body = "\n".join(self.lines)
+        return f"""define internal {both} @{near_function(self.T, self.lanes)}({V} %x) alwaysinline {{
+{body}
+  %half = insertvalue {both} poison, {V} %sin, 0
+  %pair = insertvalue {both} %half, {V} %cos, 1
+  ret {both} %pair
+}}
+"""
 
     def _reduce(self) -> None:
         """%r, the reduced angle; the number of quarter turns is in the low bits of %shifted."""
@@ -235,7 +270,7 @@ done:
             self.lines.append(f"  %any = call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.B} %large)")
         self.lines.append(f"  br i1 {any_large}, label %slow, label %done, !prof !0")
 
-    def _beyond(self, both: str) -> str:
+    def _beyond(self) -> str:
         """The lanes beyond the limit, one by one, by functions of doubles."""
         V, lines, before = self.V, list[str](), "%entry"
         values = {"sin": "%sin", "cos": "%cos"}
@@ -255,8 +290,15 @@ done:
                 lines.append(f"  %{name}.{k} = phi {V} [ {value}, {before} ], [ {called[name]}, %call{k} ]")
             values, before = {name: f"%{name}.{k}" for name in values}, f"%next{k}"
         body = "\n".join(lines)
-        arguments = f"{V} %x, {V} %sin, {V} %cos, ptr %env"
-        return f"""define internal {both} @{function(self.T, self.lanes)}_beyond({arguments}) noinline cold {{
+        names = [(beyond_function(self.T, self.lanes), "noinline cold")]
+        if self.own:
+            names.append((mended_function(self.T, self.lanes), "alwaysinline"))
+        return "\n".join(self._beyond_text(name, attributes, body, values) for name, attributes in names)
+
+    def _beyond_text(self, name: str, attributes: str, body: str, values: dict[str, str]) -> str:
+        V = self.V
+        both, arguments = f"{{ {V}, {V} }}", f"{V} %x, {V} %sin, {V} %cos, ptr %env"
+        return f"""define internal {both} @{name}({arguments}) {attributes} {{
 entry:
 {"" if self.own else _LIBRARY}{body}
   %half = insertvalue {both} poison, {V} {values["sin"]}, 0

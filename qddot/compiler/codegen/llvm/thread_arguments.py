@@ -22,6 +22,7 @@ class GridOperand:
     shape: Shape
     space: int = GLOBAL
     strided: bool = False  # whether the numbers of a state are apart from each other
+    place: int | None = None  # the operand whose shared memory it takes; None: its own
 
     @property
     def size(self) -> int:
@@ -32,6 +33,11 @@ class GridOperand:
     def staged(self) -> bool:
         """Whether it is in shared memory."""
         return self.space == SHARED
+
+    @property
+    def memory(self) -> str:
+        """The name of its shared memory."""
+        return f"%memory{self.index if self.place is None else self.place}"
 
     @property
     def pointer(self) -> str:
@@ -73,12 +79,18 @@ class GridOperand:
 class Arguments:
     """What the functions of a thread are given: operands of the inputs, that of the result, where each input number is.
 
-    Sines and cosines of numbers of the first input are computed before anything else, into shared memory.
+    Sines and cosines of numbers of the first input are computed before anything else, into shared or local memory.
     """
 
     inputs: Sequence[GridOperand]
     output: GridOperand
     angles: Sequence[int] = ()  # which numbers of the first input they are of
+    angle_space: int = SHARED
+
+    @property
+    def angle_pointer(self) -> str:
+        """The type of pointers to sines and cosines."""
+        return f"ptr addrspace({self.angle_space})" if self.angle_space else "ptr"
 
     @property
     def angle_pitch(self) -> int:
@@ -101,7 +113,7 @@ class Arguments:
             given += ["ptr addrspace(3) %tiles", "ptr addrspace(1) %to", "i64 %to.s", "i32 %rows", "i32 %lane"]
         else:
             given.append(self.output.parameters)
-        return ", ".join([*given, "ptr addrspace(3) %sc", "ptr %mem", "ptr %env"])
+        return ", ".join([*given, f"{self.angle_pointer} %sc", "ptr %mem", "ptr %env"])
 
 
 def angles_of(program: Program, size: int) -> list[int]:

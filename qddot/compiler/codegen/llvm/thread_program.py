@@ -27,6 +27,10 @@ class ThreadOptions:
 
     function_max_ops: int  # operations of one function
     tile_buffers: int  # tiles of results that a warp holds at a time
+    is_whole: bool = True  # whether one thread computes the whole result
+    # Whether sines, cosines and reciprocals have no branches, and a flag says where angles or divisors are far from one.
+    is_near: bool = False
+    is_cold: bool = False  # whether it is for states that raise the flag
 
 
 class ThreadFunction:
@@ -39,6 +43,7 @@ class ThreadFunction:
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
         self.angles: set[int] = set()
+        self.far = ""  # whether an angle or a divisor so far was not near
         self.labels = 0
 
     def text(self) -> str:
@@ -50,6 +55,8 @@ class ThreadFunction:
             self._store_results(n)
         if self.number == len(self.whole.functions) - 1:
             self._finish()
+        if self.far:
+            self._raise_flag()
         body = "\n".join(self.lines)
         name, inline = f"{self.whole.name}_{self.number}", " alwaysinline" if self.whole.is_inlined else " noinline"
         return f"define internal void @{name}({self.whole.arguments.parameters}){inline} #1 {{\n{body}\n  ret void\n}}\n"
@@ -58,10 +65,51 @@ class ThreadFunction:
         op, args = self.graph.ops[n], self.graph.args[n]
         if op in ("sin", "cos"):
             value = "" if args[0] in self.angles else self._value(args[0])
+            if value and self.whole.options.is_near:
+                self._near(args[0], value)
+            elif value and self.whole.options.is_cold:
+                self._mended(args[0], value)
             self.lines += self.emitter.sine_or_cosine(n, op, args[0], value, self.angles)
+        elif self.whole.options.is_near and self._is_reciprocal(n):
+            self._reciprocal(n)
         else:
             self.lines += self.emitter.operation(n, op, [self._value(x) for x in args])
         self.names[n] = f"%v{n}"
+
+    def _near(self, angle: int, value: str) -> None:
+        self.lines += self.emitter.near_sincos(f"sc{angle}", value)
+        self.angles.add(angle)
+        self._note_far(f"%sc{angle}")
+
+    def _mended(self, angle: int, value: str) -> None:
+        self.lines += self.emitter.near_sincos(f"near{angle}", value)
+        self.lines += self.emitter.mended_sincos(f"sc{angle}", value, f"near{angle}")
+        self.angles.add(angle)
+
+    def _raise_flag(self) -> None:
+        """Says that an angle was not near."""
+        self.lines += [
+            "  %far.before = load i32, ptr %mem",
+            f"  %far.here = zext i1 {self.far} to i32",
+            "  %far.now = or i32 %far.before, %far.here",
+            "  store i32 %far.now, ptr %mem",
+        ]
+
+    def _is_reciprocal(self, n: int) -> bool:
+        args = self.graph.args[n]
+        return self.graph.ops[n] == "div" and self.graph.ops[args[0]] == "const" and self.graph.args[args[0]] == (1.0,)
+
+    def _reciprocal(self, n: int) -> None:
+        """Without the branch that division has for the smallest and the largest numbers."""
+        self.lines += self.emitter.near_reciprocal(n, self._value(self.graph.args[n][1]))
+        self._note_far(f"%v{n}")
+
+    def _note_far(self, name: str) -> None:
+        """Joins %name.far to what was far before."""
+        before, self.far = self.far, f"{name}.far"
+        if before:
+            self.lines.append(f"  {name}.any = or i1 {before}, {name}.far")
+            self.far = f"{name}.any"
 
     def _value(self, n: int) -> str:
         op = self.graph.ops[n]
@@ -79,9 +127,10 @@ class ThreadFunction:
 
     def _sine_or_cosine(self, n: int) -> str:
         """One that was computed before."""
+        memory = self.whole.arguments.angle_pointer
         self.lines += [
-            f"  %s{n} = getelementptr {self.emitter.T}, ptr addrspace(3) %sc, i64 {self.whole.sincos[n]}",
-            f"  %s{n}.x = load {self.emitter.T}, ptr addrspace(3) %s{n}",
+            f"  %s{n} = getelementptr {self.emitter.T}, {memory} %sc, i64 {self.whole.sincos[n]}",
+            f"  %s{n}.x = load {self.emitter.T}, {memory} %s{n}",
         ]
         return f"%s{n}.x"
 
@@ -94,7 +143,7 @@ class ThreadFunction:
 
     def _slot(self, n: int) -> str:
         self.labels += 1
-        index = self.whole.slots[n]
+        index = self.whole.options.is_near + self.whole.slots[n]
         self.lines.append(f"  %m{self.labels} = getelementptr {self.emitter.T}, ptr %mem, i64 {index}")
         return f"ptr %m{self.labels}"
 
@@ -171,6 +220,7 @@ class ThreadProgram:
         self, name: str, program: Program, emitter: Emitter, arguments: Arguments, options: ThreadOptions, first: int = 0
     ) -> None:
         self.name, self.program, self.emitter, self.first, self.arguments = name, program, emitter, first, arguments
+        self.options = options
         self.sincos = _columns(program, arguments.angles)
         body = [n for n in program.body if n not in self.sincos]
         self.functions = cut(body, options.function_max_ops)
@@ -179,7 +229,7 @@ class ThreadProgram:
         self.places: dict[int, list[int]] = {}
         for k, n in enumerate(program.outputs):
             self.places.setdefault(n, []).append(k)
-        self.is_one_row = arguments.output.size <= WHOLE_ROW_MAX_NUMBERS
+        self.is_one_row = options.is_whole and arguments.output.size <= WHOLE_ROW_MAX_NUMBERS
         width = arguments.output.size if self.is_one_row else TILE_BYTES // number_bytes(emitter.T)
         self.tile_pitch = arguments.output.pitch if self.is_one_row else width + 1
         self.buffers = 1 if self.is_one_row else options.tile_buffers
@@ -209,8 +259,8 @@ class ThreadProgram:
 
     @property
     def scratch(self) -> int:
-        """Numbers of local memory."""
-        return 1 + max(self.slots.values(), default=-1)
+        """Numbers of local memory; the first one of a program for near angles is the flag."""
+        return 1 + max(self.slots.values(), default=-1) + self.options.is_near
 
     def text(self) -> list[str]:
         """All functions."""
