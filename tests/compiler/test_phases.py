@@ -76,6 +76,7 @@ def test_what_is_read_is_there(program, work, made, registers, most):
     program, _ = program
     loaded = loads(program, work, made, registers)
     plan = places(program, work, made, loaded, most, has_pieces=True)
+    home = dict(zip(work.nodes, made.warp, strict=True))
     memory, local, nodes = {}, [{} for _ in range(WARPS)], set(work.nodes)
     found = 0
     for p in range(made.count):
@@ -88,7 +89,7 @@ def test_what_is_read_is_there(program, work, made, registers, most):
                 n = work.nodes[k]
                 for x in nodes.intersection(loaded[w].get(n, ())):
                     found += 1
-                    if x in plan.local:
+                    if x in plan.local and home[x] == w:
                         assert local[w][plan.local[x]] == x
                     else:
                         assert {own.get(i, memory.get(i)) for i in place(plan.of[x])} == {x}
@@ -102,7 +103,7 @@ def test_what_is_read_is_there(program, work, made, registers, most):
         for own in stores:
             memory |= own
     assert found > 100
-    assert bool(plan.local) == (most == 0)
+    assert plan.local or most > 0
 
 
 def place(k):

@@ -19,7 +19,7 @@ class Places:
     """Where values are that cross from one warp to another, where pieces are, and who writes them."""
 
     of: dict[int, int]  # of values, by nodes
-    local: dict[int, int]  # slots of values that do not cross and have no place
+    local: dict[int, int]  # slots in which the warp that computed them finds values that it has no place for
     pieces: list[int]  # the first place of each
     writes: list[list[list[int]]]  # of each phase and warp: pieces
     leaves: dict[tuple[int, int], list[int]]  # of a phase and a warp: results that nobody computes, which it stores
@@ -34,8 +34,8 @@ class Places:
 def places(program: Program, work: Work, made: Phases, loaded: Sequence[Loads], most: int, has_pieces: bool) -> Places:
     """A place is free again in the phase after it was read last.
 
-    Pieces and values for other warps have one. Those for their own warp have one if there are not more than `most`, the
-    shortest first, and else a slot of local memory.
+    Pieces and values for other warps have one. A warp finds its own values there, too, if there is room among `most`, the
+    shortest first, and else in a slot of local memory.
     """
     busy = list[int]()  # the phases of each place, as bits
     starts, leaves = list[int](), dict[tuple[int, int], list[int]]()
@@ -52,31 +52,35 @@ def places(program: Program, work: Work, made: Phases, loaded: Sequence[Loads], 
                 leaves.setdefault((min(when), w), []).append(p * PIECE + j)
     of = dict[int, int]()
     home = {n: (p, w) for n, p, w in zip(work.nodes, made.phase, made.warp, strict=True)}
-    last, shared = _last_loads(home, loaded)
+    own, others = _last_loads(home, loaded)
     slots: list[list[int]] = [[] for _ in range(made.warps)]
     local = dict[int, int]()
-    for n in sorted(shared, key=lambda n: (home[n][0] - last[n], n)):
-        of[n] = _fit(busy, _bits(home[n][0], last[n]), 1)
-    for n in sorted(last.keys() - shared, key=lambda n: (last[n] - home[n][0], n)):
-        bits = _bits(home[n][0], last[n])
-        if _first_free(busy, bits, 1) < most:
+    for n in sorted(others, key=lambda n: (home[n][0] - others[n], n)):
+        of[n] = _fit(busy, _bits(home[n][0], others[n]), 1)
+    for n in sorted(own, key=lambda n: (own[n] - home[n][0], n)):
+        bits = _bits(home[n][0], own[n])
+        if n in others:
+            longer = bits & ~_bits(home[n][0], others[n])
+            if busy[of[n]] & longer:
+                local[n] = _fit(slots[home[n][1]], bits, 1)
+            busy[of[n]] |= 0 if n in local else longer
+        elif _first_free(busy, bits, 1) < most:
             of[n] = _fit(busy, bits, 1)
         else:
             local[n] = _fit(slots[home[n][1]], bits, 1)
     return Places(of, local, starts, writes, leaves, len(busy), max(map(len, slots)))
 
 
-def _last_loads(home: Mapping[int, tuple[int, int]], loaded: Sequence[Loads]) -> tuple[dict[int, int], set[int]]:
-    """The last phase in which a value is loaded, and the values that other warps load."""
-    last, shared = dict[int, int](), set[int]()
-    for w, own in enumerate(loaded):
-        for n, values in own.items():
+def _last_loads(home: Mapping[int, tuple[int, int]], loaded: Sequence[Loads]) -> tuple[dict[int, int], dict[int, int]]:
+    """The last phase in which its own warp loads a value, and that in which another one does."""
+    own, others = dict[int, int](), dict[int, int]()
+    for w, loads in enumerate(loaded):
+        for n, values in loads.items():
             for x in values:
                 if x in home:
+                    last = own if home[x][1] == w else others
                     last[x] = max(last.get(x, 0), home[n][0])
-                    if home[x][1] != w:
-                        shared.add(x)
-    return last, shared
+    return own, others
 
 
 def _bits(first: int, last: int) -> int:

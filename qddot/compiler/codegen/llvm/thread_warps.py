@@ -134,6 +134,7 @@ class WarpFunction:
         self.whole, self.warp, self.emitter, self.graph = whole, warp, whole.emitter, whole.program.graph
         self.T = self.emitter.T
         self.lines = ["  %local = addrspacecast ptr %mem to ptr addrspace(5)"]
+        self.own = {n for step in whole.steps for n in step[warp]}
         self.names: dict[int, str] = {}
         self.angles: set[int] = set()
         self.labels = 0
@@ -173,7 +174,7 @@ class WarpFunction:
         self.names[n] = f"%v{n}"
         if n in self.whole.places.of:
             self._store_shared(self.names[n], self.whole.places.of[n] * WARP)
-        elif n in self.whole.places.local:
+        if n in self.whole.places.local:
             self.labels += 1
             self.lines += [
                 f"  %l{self.labels} = getelementptr {self.T}, ptr addrspace(5) %local, i32 {self.whole.places.local[n]}",
@@ -209,7 +210,7 @@ class WarpFunction:
             self.lines += lines
             memory, invariant = operand.pointer, ", !invariant.load !1" if operand.space == GLOBAL else ""
             p = at
-        elif n in self.whole.places.local:
+        elif n in self.own and n in self.whole.places.local:
             memory = "ptr addrspace(5)"
             self.lines.append(f"  {p} = getelementptr {self.T}, {memory} %local, i32 {self.whole.places.local[n]}")
         else:
