@@ -1,8 +1,9 @@
 """The search for layouts: which options of `grid.GridOptions` make each kernel fastest.
 
-Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are; a
-where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go forward in turn, so that all
-have seen their most promising layouts when time ends.
+Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are;
+where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Where warps
+share a state, what their phases are made by. Kernels go forward in turn, so that all have seen their most promising layouts
+when time ends.
 """
 
 import time
@@ -24,9 +25,12 @@ THREADS = (32, 64, 128)
 TILES = (1, 2, 3, 4)
 WARPS = (8, 4)
 PHASES_MIN_OPS = 2000
-PHASE_OPS = (100, 200, 400)
-LEVEL_STEPS = (10, 50, 200)
-HELD = (150, 170, 210)
+IN_PHASES = {
+    "phase_ops": (100, 200, 400),
+    "level_step": (10, 50, 200),
+    "held_values": (150, 170, 210),
+    "most_places": (400, 1000),
+}
 
 SMALL_BATCH = 256
 _MEASURE_LIMIT = 60.0  # seconds
@@ -59,8 +63,8 @@ def in_phases(instructions: int) -> list[Options]:
 def next_round(number: int, best: Options, numbers: int) -> list[Options]:
     """Round 2 and later, around the best so far."""
     if best["warps_per_state"] > 1:
-        own = [("phase_ops", PHASE_OPS), ("level_step", LEVEL_STEPS), ("held_values", HELD)][number - 2]
-        return [x for n in own[1] if (x := best | {own[0]: n}) != best]
+        name, values = list(IN_PHASES.items())[number - 2]
+        return [x for n in values if (x := best | {name: n}) != best]
     rounds = [
         [{"near_max_ops": n} for n in NEAR_OPS if best["groups"] == 1],
         [{"max_registers": n} for n in REGISTERS],

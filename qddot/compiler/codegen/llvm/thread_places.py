@@ -52,13 +52,13 @@ def places(program: Program, work: Work, made: Phases, loaded: Sequence[Loads], 
                 leaves.setdefault((min(when), w), []).append(p * PIECE + j)
     of = dict[int, int]()
     home = {n: (p, w) for n, p, w in zip(work.nodes, made.phase, made.warp, strict=True)}
-    own, others = _last_loads(home, loaded)
+    again, others = _last_loads(home, loaded)
     slots: list[list[int]] = [[] for _ in range(made.warps)]
     local = dict[int, int]()
     for n in sorted(others, key=lambda n: (home[n][0] - others[n], n)):
         of[n] = _fit(busy, _bits(home[n][0], others[n]), 1)
-    for n in sorted(own, key=lambda n: (own[n] - home[n][0], n)):
-        bits = _bits(home[n][0], own[n])
+    for n in sorted(again, key=lambda n: (again[n] - home[n][0], n)):
+        bits = _bits(home[n][0], again[n])
         if n in others:
             longer = bits & ~_bits(home[n][0], others[n])
             if busy[of[n]] & longer:
