@@ -1,7 +1,7 @@
 """qddot: a compiler for robot dynamics."""
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from qddot import joints
 from qddot.compiler.runtime.kernel import Kernel
@@ -25,6 +25,9 @@ from qddot.robot.load import Builder, chain, from_dh, load, load_trajectory, ran
 from qddot.spatial import Transform
 from qddot.version import __version__
 
+if TYPE_CHECKING:
+    from qddot.study import Study
+
 __all__ = [
     "Builder",
     "FileError",
@@ -38,6 +41,7 @@ __all__ = [
     "QddotWarning",
     "Robot",
     "SingularMassMatrixError",
+    "Study",
     "Transform",
     "UnknownNameError",
     "__version__",
@@ -54,10 +58,14 @@ __all__ = [
     "set_progress",
 ]
 
-_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "tasks", "viewer")  # loaded at their first use
+# loaded at their first use
+_PUBLIC_MODULES = ("comparison", "conventions", "functions", "simulation", "study", "tasks", "viewer")
+_FRAMEWORKS = ("jax", "torch")  # with an extra of their own; modules of qddot that are named as what they are for
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in _PUBLIC_MODULES:
+def __getattr__(name: str) -> Any:
+    if name == "Study":
+        return importlib.import_module("qddot.study").Study
+    if name in _PUBLIC_MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"qddot.{name}")
     raise AttributeError(f"module 'qddot' has no attribute {name!r}")

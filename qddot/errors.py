@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,14 @@ from itertools import islice
 
 SHOWN_CHARS = 60  # of a value in a message
 _NEAR_AMONG, _NEAR_LENGTH = 2000, 100  # names among which near ones are looked for, and characters of each
+
+
+def outside() -> int:
+    """The `stacklevel` at which a warning names the line that called qddot, however deep in it the caller is."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "qddot":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -72,6 +81,10 @@ class NotRollableError(QddotError):
 
 class RecordingError(QddotError, OSError):
     """A recorded run that cannot be written or read. Says what of it is intact and how to go on."""
+
+
+class StudyError(QddotError):
+    """A study that cannot go on, or whose folder does not fit together; says what to do."""
 
 
 class ObjectError(QddotError, ValueError):

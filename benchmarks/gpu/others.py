@@ -34,45 +34,69 @@ def arrays_of_frameworks(card: Any) -> dict[str, Callable[[np.ndarray], Any]]:
 
 
 FRAX_ROBOTS = {"panda7": ("frax.robots.franka_panda", "load_panda"), "g1-floating": ("frax.robots.unitree_g1", "load_g1")}
-FRAX_FUNCTIONS = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
+FRAX_GRADIENT = "forward_dynamics_gradient"
+FRAX_FUNCTIONS = ("inverse_dynamics", "forward_dynamics", "mass_matrix", FRAX_GRADIENT)
 
 
 def frax_rows(robot: str, function: str, batches: list[int], send: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """States a second of frax by jit(vmap(…)) in float32; its G1 has six joints in place of the free one."""
+    """States a second of frax by jit(vmap(…)) in float32."""
+    import importlib.metadata
+
+    import jax
+
+    if jax.default_backend() == "cpu":
+        raise RuntimeError("this JAX is for the CPU")
+    compiled, given_of = frax_function(robot, function)
+    for batch in batches:
+        try:
+            given = [jax.device_put(x) for x in given_of(batch)]
+            jax.block_until_ready(compiled(*given))
+            seconds = min(_seconds(compiled, given) for _ in range(5))
+            send({"batch": batch, "seconds": seconds, "states_per_second": batch / seconds})
+        except Exception as error:  # of memory, perhaps
+            send({"batch": batch, "error": f"{type(error).__name__}: {error}"})
+    return {"version": importlib.metadata.version("frax")}
+
+
+def frax_function(robot: str, function: str) -> tuple[Callable[..., Any], Callable[[int], list[np.ndarray]]]:
+    """The compiled function of a batch, and what gives its arguments.
+
+    G1 has a base with a quaternion from frax 0.1 on, so one coordinate more than velocities; six joints before. The gradient
+    is that of the sum of all accelerations, with respect to q, v and the torques, in reverse mode.
+    """
     import importlib
 
     import jax
     import jax.numpy as jnp
 
-    if jax.default_backend() == "cpu":
-        raise RuntimeError("this JAX is for the CPU")
     module, loader = FRAX_ROBOTS[robot]
     own = getattr(importlib.import_module(module), loader)()
+    nv = own.nv if hasattr(own, "nv") else own.num_joints
+    nq = getattr(own, "nq", nv)
     gravity = jnp.array([0.0, 0.0, 9.81, 0.0, 0.0, 0.0])
     made = {
         "inverse_dynamics": lambda q, v, x: own.rnea(q, v, x, gravity, None),
         "forward_dynamics": lambda q, v, x: own.forward_dynamics(q, v, x, None),
         "mass_matrix": lambda q: own.mass_matrix(q),
+        FRAX_GRADIENT: jax.grad(lambda q, v, x: own.forward_dynamics(q, v, x, None).sum(), argnums=(0, 1, 2)),
     }[function]
-    compiled = jax.jit(jax.vmap(made))
     rng = np.random.default_rng(0)
-    for batch in batches:
-        try:
-            count = 1 if function == "mass_matrix" else 3
-            given = [jax.device_put(rng.uniform(-1, 1, (batch, own.num_joints)).astype(np.float32)) for _ in range(count)]
-            compiled(*given).block_until_ready()
-            seconds = min(_seconds(compiled, given) for _ in range(5))
-            send({"batch": batch, "seconds": seconds, "states_per_second": batch / seconds})
-        except Exception as error:  # of memory, perhaps
-            send({"batch": batch, "error": f"{type(error).__name__}: {error}"})
-    import frax
 
-    return {"version": getattr(frax, "__version__", "")}
+    def given(batch: int) -> list[np.ndarray]:
+        q = rng.uniform(-1, 1, (batch, nq)).astype(np.float32)
+        if nq > nv:
+            q[:, 3:7] /= np.linalg.norm(q[:, 3:7], axis=1, keepdims=True)
+        others = [rng.uniform(-1, 1, (batch, nv)).astype(np.float32) for _ in range(2)]
+        return [q] if function == "mass_matrix" else [q, *others]
+
+    return jax.jit(jax.vmap(made)), given
 
 
 def _seconds(compiled: Callable[..., Any], given: list[Any], calls: int = 10) -> float:
+    import jax
+
     begin = time.perf_counter()
     for _ in range(calls):
         found = compiled(*given)
-    found.block_until_ready()
+    jax.block_until_ready(found)
     return (time.perf_counter() - begin) / calls

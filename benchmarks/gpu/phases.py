@@ -37,7 +37,7 @@ def rows(folder: Path, case: cases.Case, warps: list[int], capability: str) -> l
         options = grid.GridOptions(strided=False, warps_per_state=count)
         work = work_of(program, known_before(program, angles_of(program, inputs[0][0])))
         made = phases(work, count, options.most_places)
-        loaded = loads(program, work, made, options.held_values)
+        loaded = loads(program, work, made, 3 * min(255, 2048 // count) // 4)
         crossing = {x for k, own in enumerate(work.operands) for x in own if made.warp[x] != made.warp[k]}
         text, facts = grid.render(program, inputs, output, case.dtype, target, options)
         row = [count, sum(made.longest), sum(work.cost) // count, made.count, len(crossing)]

@@ -52,7 +52,8 @@ def call_line(robot: str, row: dict[str, Any]) -> str:
 
 
 def frax_line(row: dict[str, Any]) -> str:
-    head = f"frax {row['robot']} {FUNCTIONS[row['function']].title} {row['batch']:,}"
+    what = FUNCTIONS[row["function"]].title if row["function"] in FUNCTIONS else row["function"].replace("_", " ")
+    head = f"frax {row['robot']} {what} {row['batch']:,}"
     return f"{head}: ERROR {row['error']}" if "error" in row else f"{head}: {row['states_per_second'] / 1e9:.4f} e9/s"
 
 

@@ -182,7 +182,8 @@ def _frax(run: Run, measurer: Measurer) -> None:
     """The JAX library, on those of its robots that are in the run. Compiling may take long: it has what is left of time."""
     for robot in others.FRAX_ROBOTS:
         for function in others.FRAX_FUNCTIONS:
-            if robot not in run.options.robots or function not in run.options.functions or run.left() < 5.0:
+            ours = "forward_dynamics" if function == others.FRAX_GRADIENT else function
+            if robot not in run.options.robots or ours not in run.options.functions or run.left() < 5.0:
                 continue
             own = {"robot": robot, "function": function}
 

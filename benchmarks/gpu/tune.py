@@ -56,8 +56,11 @@ def first_round(instructions: int) -> list[Options]:
 
 def in_phases(instructions: int) -> list[Options]:
     """Warps that share a state's values, with room for one block on a multiprocessor or for two."""
-    rooms = (1600, 700) if instructions >= PHASES_MIN_OPS else ()
-    return [default({"warps_per_state": n, "most_places": room}) for room in rooms for n in WARPS]
+    if instructions < PHASES_MIN_OPS:
+        return []
+    found = [{"warps_per_state": n, "most_places": room} for room in (1600, 700) for n in WARPS]
+    found += [{"warps_per_state": 8, "most_places": 700, "max_registers": 128}, {"warps_per_state": 16}]
+    return [default(x) for x in found]
 
 
 def next_round(number: int, best: Options, numbers: int) -> list[Options]:

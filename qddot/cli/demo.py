@@ -23,8 +23,8 @@ from qddot.robot.identities import Identity, identities
 from qddot.robot.load import load
 from qddot.scalars import sin
 from qddot.simulation import Rollout, Trajectory, controls, forces
+from qddot.simulation.after_run import drift
 from qddot.simulation.run_folder import Recording
-from qddot.simulation.simulate import drift
 
 Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from qddot.cli import bench, cache, check, compare, convert, count, demo, export, info, view
+from qddot.cli import bench, cache, check, compare, convert, count, demo, export, info, sweep, view
 from qddot.cli.terminal import any_encoding
 from qddot.errors import QddotError, QddotWarning
 from qddot.version import __version__
@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {  # in the order of the help
     "export": export,
     "convert": convert,
     "view": view,
+    "sweep": sweep,
     "compare": compare,
     "cache": cache,
     "demo": demo,

@@ -22,9 +22,9 @@ from qddot.mechanism.model import Constraint, Model
 
 Array = NDArray[Any]
 
-_MAX_DEPENDENCE = 1e10  # trace of A_v M_vv⁻¹A_vᵀ times its reciprocal pivots: above, λ would keep fewer than six digits
-_FITS = 1e-6  # of the largest acceleration: by so much accelerations may open the loops
-_UNBALANCED = 1e-7  # of the largest force: what no active force can balance
+MAX_DEPENDENCE = 1e10  # trace of A_v M_vv⁻¹A_vᵀ times its reciprocal pivots: above, λ would keep fewer than six digits
+FITS = 1e-6  # of the largest acceleration: by so much accelerations may open the loops
+UNBALANCED = 1e-7  # of the largest force: what no active force can balance
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Constrained(ConstrainedForward):
         for x, limit, what, unit, help in (
             (phi, self.open_limit, "configuration does not close", "m or rad", "robot.close_loops(q)"),
             (rate, self.open_limit, "velocity opens", "m/s or rad/s", "robot.project_velocity(q, v)"),
-            (acceleration, _FITS * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
+            (acceleration, FITS * size, "acceleration opens", "m/s² or rad/s²", "robot.forward_dynamics(…)"),
         ):
             worst = np.max(np.abs(x), axis=-1, initial=0.0)
             if x.ndim == 1 and worst > limit:
@@ -89,8 +89,8 @@ class Constrained(ConstrainedForward):
     def _balanced(self, actuated: Array, left: Array, size: Array, advice: str) -> Array:
         """In which samples of a batch active forces suffice; one state in which they do not is an error."""
         lacking = np.max(np.abs(left), axis=-1, initial=0.0)
-        if left.ndim > 1 or not lacking > _UNBALANCED * size:
-            return np.asarray(lacking <= _UNBALANCED * size)
+        if left.ndim > 1 or not lacking > UNBALANCED * size:
+            return np.asarray(lacking <= UNBALANCED * size)
         passive, direction = np.flatnonzero(~actuated), left / lacking  # after (66): too few drives
         moves = ", ".join(
             f"{self.dof_name(k)} by {x:.2g}" for k, x in zip(passive, direction, strict=True) if abs(x) > 1e-6
@@ -127,14 +127,14 @@ class Constrained(ConstrainedForward):
         found = constrained_dynamics.hybrid_accelerations(sound, finite(free, 1), A, drift, chosen)  # (70) (78)
         left = np.abs(on(A, found) + drift)
         off, size = np.max(left, axis=-1, initial=0.0), np.max(np.abs(found), axis=-1, initial=1.0)
-        if left.ndim == 1 and off > _FITS * size:
+        if left.ndim == 1 and off > FITS * size:
             row = self.names[int(np.argmax(left))]
             raise InputError(
                 f"the prescribed accelerations of robot {self.model.name!r} cannot be: with them {row} opens by {off:.3g} "
                 f"m/s² or rad/s², whatever the other joints do; prescribe fewer degrees of freedom, or accelerations that "
                 f"fit together"
             )
-        found = kept(possible & (off <= _FITS * size) & np.isfinite(free).all(axis=-1), found)
+        found = kept(possible & (off <= FITS * size) & np.isfinite(free).all(axis=-1), found)
         others = replace(drives, tau_passive=np.where(chosen, 0.0, t))
         force, lam = self.inverse(x, u, found, f_ext, others, "prescribe fewer degrees of freedom")  # (70) (79)
         return found, force, lam
@@ -143,7 +143,7 @@ class Constrained(ConstrainedForward):
         """How nearly rows depend on each other in the DoF that are not prescribed: above 1 those have no unique motion."""
         still, given = np.zeros(self.model.nv), {"prescribed": chosen, "rows": self.rows}
         near = self.engine.evaluate("constrained_hybrid_dynamics", q, v, still, still, **given)[..., -3].real
-        return np.where(near >= 0.0, near, np.inf) / _MAX_DEPENDENCE
+        return np.where(near >= 0.0, near, np.inf) / MAX_DEPENDENCE
 
     def hybrid_by_multipliers(
         self,
@@ -171,7 +171,7 @@ class Constrained(ConstrainedForward):
         if out.ndim == 1 and more:
             raise self.more_rows_error("take method='dense'")
         # rounding makes pivots negative
-        independent = np.asarray((near >= 0.0) & (near < _MAX_DEPENDENCE) & (not too_many) & ~more)
+        independent = np.asarray((near >= 0.0) & (near < MAX_DEPENDENCE) & (not too_many) & ~more)
         if out.ndim == 1 and not independent and all_finite((q, v, a, tau, *forces)):
             raise InputError(
                 f"with {len(chosen)} degrees of freedom prescribed the {len(self.rows)} constraints of robot "

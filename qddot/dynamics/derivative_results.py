@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from qddot.compiler.runtime.array_kinds import on_host
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import numbers
 from qddot.errors import InputError
@@ -35,6 +36,13 @@ class _ByForces:
         if self._answer is None:
             raise InputError("df_ext needs f_ext in the call; give np.zeros((n_links, 6)) where no force acts")
         return self._answer()
+
+    def with_arrays(self, f: Callable[[Any], Any]) -> Any:
+        """The same with f of each array, `df_ext` among them when it is computed."""
+        out: Any = type(self)(*(f(x) for x in self))  # type: ignore[attr-defined]
+        if self._answer is not None:
+            out._answer = lambda: f(self.df_ext)
+        return out
 
     def __reduce__(self) -> Any:
         known = {} if self._answer is None else {"df_ext": self.df_ext}
@@ -102,7 +110,7 @@ class Pull:
     """Jᵀ at the configurations of one call, and the slopes that its external forces have there."""
 
     def __init__(self, engine: Engine, q: Any, df_ext_dq: Any, df_ext_dv: Any) -> None:
-        self.engine, self.q = engine, np.array(q)  # a copy: it is read again when df_ext is computed
+        self.engine, self.q = engine, np.array(on_host(q, "q"))  # a copy: it is read again when df_ext is computed
         self.slopes = [("df_ext_dq", self._checked("df_ext_dq", df_ext_dq))]
         self.slopes += [("df_ext_dv", self._checked("df_ext_dv", df_ext_dv))]
 

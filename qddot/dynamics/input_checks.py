@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.compiler.runtime.array_kinds import on_host
 from qddot.errors import InputError, shown
 from qddot.mechanism.model import Model
 
@@ -21,6 +22,8 @@ _MOST = 2**53  # whole numbers that a float tells from each other
 
 
 def _array(x: Any, what: str) -> Array:
+    """NumPy's array of what is given: tensors and the like on the host, without a copy, too."""
+    x = on_host(x, what)
     try:
         return np.asarray(x)
     except ValueError:

@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qddot.compiler.runtime.array_kinds import given, no_gradients, on_host
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.input_checks import numbers
 from qddot.errors import InputError, shown, unexpected
@@ -52,14 +53,18 @@ def link_forces(engine: Engine, q: Any, f_ext: Forces, expressed_in: str = "fram
     check_axes(expressed_in)
     if expressed_in != "world" and not isinstance(f_ext, Mapping):
         return f_ext
+    found = given({"f_ext": f_ext} | ({"q": q} if expressed_in == "world" else {}))
+    if found.keeps_gradients:
+        raise no_gradients(found.kind, found.keeps_gradients, "f_ext by name or in the world's axes")
     pushes, out = _pushes(engine, f_ext), []
-    poses = engine.evaluate("forward_kinematics", q) if expressed_in == "world" else None
+    poses = engine.evaluate("forward_kinematics", on_host(q, "q")) if expressed_in == "world" else None
     with np.errstate(all="ignore"):  # a sample that is not finite is its own affair, as in kernels
         for frame, wrench in pushes:
             m, f = _in_link_axes(frame, wrench, expressed_in, poses)
             m = m if expressed_in == "link" else m + np.cross(_origin(frame), f)
             out.append((frame.link, np.concatenate([m, f], axis=-1)))
-    return _gathered(engine.model, out, (6,))
+    forces = _gathered(engine.model, out, (6,))
+    return forces if found.dtype is None else forces.astype(found.dtype, copy=False)
 
 
 def slopes(engine: Engine, q: Any, f_ext: Forces, expressed_in: str) -> Array | None:
@@ -148,8 +153,8 @@ def _pushes(engine: Engine, f_ext: Forces) -> list[tuple[Frame, Array]]:
         rows = engine.checks.forces(f_ext, "f_ext")
         return [(model.frame(name), rows[..., k, :]) for k, name in enumerate(model.link_names[1:])]
     out = []
-    for name, given in f_ext.items():
-        frame, wrench = moving_frame(model, name), numbers(given, f"the wrench on {name!r}")
+    for name, x in f_ext.items():
+        frame, wrench = moving_frame(model, name), numbers(x, f"the wrench on {name!r}")
         if wrench.shape[-1:] != (6,):
             raise InputError(
                 f"the wrench on {name!r} has shape {wrench.shape}, but must be (..., 6): moment x, y, z, force x, y, z"

@@ -25,7 +25,8 @@ from qddot.compiler.runtime.time_stepping import OfSamples
 from qddot.compiler.targets import registry as targets
 from qddot.compiler.targets.host import host
 from qddot.compiler.targets.target import Target
-from qddot.dynamics.catalogue import input_shapes, lookup
+from qddot.dynamics import products
+from qddot.dynamics.catalogue import FUNCTIONS, lookup
 from qddot.dynamics.choose import cheapest, cheapest_rolled
 from qddot.dynamics.explain import explain, explain_rolled
 from qddot.dynamics.request import Request
@@ -70,13 +71,14 @@ def build(model: Model, request: Request) -> Kernel:
         lookup(request.function, request.method)[0],
         targets.named(request.target),
     )
-    inputs, output = input_shapes(model, function, request.free), function.shape(model, dict(request.static))
+    named, output, parts = products.signature(model, function, request.free, dict(request.static), request.product)
+    inputs = list(named.values())
     kind = targets.KINDS[target.kind]
     fields = {**_FACTS, **kind.facts, **({"layout": Layout.from_json} if request.packed else {})}
     key = _digest(model.digest, request, target.identity)
     found, cached = stored.find(key, fields, target), True
     if found is None:
-        what = f"{request.function} of {model.name!r}"
+        what = f"{request.what} of {model.name!r}"
         with Progress(f"tracing {what}") as progress:
             facts, text = _rendered(model, request, inputs, output, target)
             progress.stage = f"compiling {what} ({facts['instructions']:,} operations)"
@@ -93,12 +95,14 @@ def build(model: Model, request: Request) -> Kernel:
         compile_seconds=time.perf_counter() - begin,
         cached=cached,
         free=request.free,
+        product=request.product.label if request.product else "",
+        parts=tuple(parts.items()),
         **facts,
     )
     return kind.kernel(
         code,
         own,
-        (*function.inputs, *request.free),
+        tuple(named),
         inputs,
         output if layout is None else (layout.size,),
         info,
@@ -132,7 +136,8 @@ def _rendered(
                 f"packed=False"
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
-    work = targets.Work(program, inputs, output, request.dtype, request.lanes, len(request.free))
+    last = 0 if request.product else len(request.free)
+    work = targets.Work(program, inputs, output, request.dtype, request.lanes, last)
     text, own = targets.KINDS[target.kind].render(work, target)
     return {**facts, **own}, text
 
@@ -150,7 +155,7 @@ def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
             return _with_loops(model, request)[:2]
         except NotRollableError as error:
             raise NotRollableError(f"{error}; take form='unrolled'") from None
-    spare, can_roll = None, request.form == "auto" and not request.packed
+    spare, can_roll = None, request.form == "auto" and not request.packed and not request.product
     if can_roll and model.n_links > LOOPS_FROM_LINKS and _has_alike_links(model, request):
         try:
             facts, program, is_best = _with_loops(model, request)
@@ -163,8 +168,18 @@ def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
         return _straight_line(model, request)
     except KernelTooLargeError as error:
         if not can_roll:
-            raise KernelTooLargeError(f"{error}; {_AS_IT_IS}") from None
+            raise KernelTooLargeError(f"{error}; {_instead(request)}") from None
         return spare or _loops_instead(model, request, error)
+
+
+def _instead(request: Request) -> str:
+    """What to do where straight-line code is too large and there are no loops instead."""
+    if request.product is None:
+        return _AS_IT_IS
+    matrix = f"{request.function.removesuffix('_with_forces')}_derivatives"
+    if matrix in FUNCTIONS:
+        return f"robot.{matrix} keeps its loops: multiply by its matrices"
+    return "differentiate with respect to fewer inputs (wrt=)"
 
 
 def _has_alike_links(model: Model, request: Request) -> bool:
@@ -209,7 +224,7 @@ def _straight_line(model: Model, request: Request) -> tuple[dict[str, Any], Prog
     if count > most:
         asked = f" unless form='unrolled' asks for up to {MOST_WHEN_ASKED:,}" if count <= MOST_WHEN_ASKED else ""
         raise KernelTooLargeError(
-            f"{request.function} of {model.name!r} has {count:,} operations; straight-line code stops at {most:,}{asked}"
+            f"{request.what} of {model.name!r} has {count:,} operations; straight-line code stops at {most:,}{asked}"
         )
     facts = {"method": method, "form": "unrolled", "sums": sums, "ops": plain.count(), "instructions": count}
     return {**facts, "why": chosen}, line

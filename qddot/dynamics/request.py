@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import DTypeLike
 
+from qddot.dynamics import products
 from qddot.dynamics.catalogue import LOOP_FUNCTIONS, lookup
 from qddot.errors import InputError, one_name, shown, unexpected
 from qddot.mechanism import derivative_variable
@@ -36,6 +37,10 @@ class KernelOptions(TypedDict, total=False):
     regroup: bool
     packed: bool
     target: str
+    vjp: bool | int
+    jvp: bool | int
+    wrt: str | Iterable[str]
+    coordinates: str
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,18 @@ class Request:
     packed: bool = False
     target: str = "cpu"
     static: tuple[tuple[str, Any], ...] = ()
+    product: products.Product | None = None
+
+    @property
+    def what(self) -> str:
+        """What is computed, in words."""
+        return f"{self.product.label} of {self.function}" if self.product else self.function
 
     @property
     def tracing(self) -> dict[str, Any]:
         """What tracing is given beside the function and its formulation."""
-        others = {"free": self.free} if self.free else {}
+        others: dict[str, Any] = {"free": self.free} if self.free else {}
+        others |= {"product": self.product} if self.product else {}
         return {**dict(self.static), "regroup": self.regroup, "dtype": self.dtype, **others}
 
 
@@ -79,7 +91,10 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     if request.lanes is not None and request.lanes not in _LANES:
         raise InputError(f"lanes={request.lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
     names = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
-    return replace(request, free=names, static=tuple(static.items()))
+    product = products.checked(lookup(function, request.method)[0], names, given)
+    if product is not None and request.form == "rolled":
+        raise InputError("form='rolled' has no vjp and no jvp; take form='auto' or 'unrolled'")
+    return replace(request, free=names, static=tuple(static.items()), product=product)
 
 
 def dtype_name(x: Any) -> str:

@@ -19,7 +19,7 @@ from qddot.algorithms import composite_body
 from qddot.dynamics import conditioning
 from qddot.dynamics.catalogue import lookup
 from qddot.dynamics.input_checks import AXES, all_finite
-from qddot.errors import NumericalOverflowError, QddotWarning, SingularMassMatrixError
+from qddot.errors import NumericalOverflowError, QddotWarning, SingularMassMatrixError, outside
 from qddot.mechanism.configurations import batched, random_state
 from qddot.mechanism.model import Model
 
@@ -109,7 +109,7 @@ class Solvability:
             return bool(np.isnan(np.maximum.reduce(result.reshape(-1))))
         return any(np.isnan(np.maximum.reduce(result[..., k, k], axis=None)) for k in self.watched)
 
-    def explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array, stacklevel: int = 4) -> None:
+    def explain_lost(self, axes: int, function: str, inputs: Sequence[Any], result: Array) -> None:
         """An error for one state, a warning for samples of a batch: where, and which motion has no mass there."""
         q, batch = np.asarray(inputs[0]), result.shape[: result.ndim - axes]
         if q.dtype.kind not in "fiub" or (not batch and not all_finite(inputs)):
@@ -126,7 +126,7 @@ class Solvability:
                 f"{function}: {np.count_nonzero(lost)} of {lost.size} samples are NaN; in sample "
                 f"{', '.join(map(str, first))} {self._lost_at(np.broadcast_to(q, (*batch, self.model.nq))[first])}",
                 QddotWarning,
-                stacklevel=stacklevel,
+                stacklevel=outside(),
             )
 
     def _lost_at(self, q: Array) -> SingularMassMatrixError | NumericalOverflowError:

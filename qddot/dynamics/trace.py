@@ -9,13 +9,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from qddot.compiler.runtime.kernel import Shape
-from qddot.dynamics import conditioning
+from qddot.dynamics import conditioning, products
 from qddot.dynamics.catalogue import (
     ASKS_FOR_MASS,
     INPUT_AXES,
     OF_PATH_TO_BASE,
     OF_WHOLE_LINKS,
-    input_shapes,
     lookup,
 )
 from qddot.dynamics.function import Function
@@ -58,6 +57,8 @@ def traced(
 ) -> Program:
     """The program of a function of a model; after the function's own inputs come the parameters that are free.
 
+    A `product` among the needs is computed in place of the function; its cotangent or tangents are the last inputs.
+
     The model is rewritten first unless `regroup` is False or the links it has are not known yet; with `sums`, links on
     parallel axes are turned by sums of angles. `dtype` says from where on a pivot is nothing but rounding. A trace of more
     than `most` operations is given up.
@@ -66,15 +67,20 @@ def traced(
     from qddot.compiler.ir.program import straight_line
 
     function, formulation, _ = lookup(name, method)
-    chosen, own = parameters.parameters(model, free), len(function.inputs)
+    product: products.Product | None = needs.pop("product", None)
+    chosen = parameters.parameters(model, free)
     fill = filling(model, function, formulation, chosen, regroup, dtype)
-    shapes = input_shapes(model, function, free)
+    shapes = products.signature(model, function, free, needs, product).inputs
     graph = Graph(MAX_NODES if most is None else most)
-    arrays = [x.reshape(s) for x, s in zip(graph.vectors([prod(s) for s in shapes]), shapes, strict=True)]
+    vectors = graph.vectors([prod(s) for s in shapes.values()])
+    arrays = {name: x.reshape(s) for (name, s), x in zip(shapes.items(), vectors, strict=True)}
     if function.inputs[0] == "q":
-        guard_quaternions(model, arrays[0])
-    result = _evaluated(graph, fill(arrays[own:]), Part(name, method, sums, needs), arrays[:own])
-    return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes))
+        guard_quaternions(model, arrays["q"])
+    own = [arrays[x].copy() for x in function.inputs]
+    result = _evaluated(graph, fill([arrays[x] for x in free]), Part(name, method, sums, needs), own)
+    if product is not None:
+        result = products.traced(graph, model, product, arrays, result)
+    return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes.values()))
 
 
 def traced_together(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from qddot.dynamics.engine import Engine
 from qddot.errors import Finding, one_name
 from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
+from qddot.robot.array_arguments import differentiated
 
 Array = NDArray[Any]
 
@@ -26,6 +28,7 @@ class RobotBase:
     def _stand_on(self, engine: Engine) -> None:
         self.engine, self.model, self.compiled = engine, engine.model, engine.compiled
         self._evaluate, self._solve = engine.evaluate, engine.solve
+        engine.kept["robot"], engine.differentiable = weakref.ref(self), differentiated
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from qddot.dynamics.constrained_solver import Drives, solver_of, with_constraint
 from qddot.dynamics.input_checks import positive
 from qddot.dynamics.named_forces import Forces, checked_options, link_forces
-from qddot.errors import InputError, QddotWarning, unexpected
+from qddot.errors import InputError, QddotWarning, outside, unexpected
 from qddot.robot.base import Array, RobotBase
 
 
@@ -154,7 +154,7 @@ class ConstraintMethods(RobotBase):
                 f"spreads the forces over all of them, as the least torques. Say which joints are driven, "
                 f"Builder.joint(…, actuated=True) or actuated=[…], or choose, choice='torque' or 'constraint_force'",
                 QddotWarning,
-                stacklevel=3,
+                stacklevel=outside(),
             )
 
     def constrained_hybrid_dynamics(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,9 @@ from qddot.dynamics.request import ignores_loops
 from qddot.errors import InputError
 from qddot.mechanism import derivative_variable as scalar
 from qddot.robot.base import Array, RobotBase
+
+if TYPE_CHECKING:
+    from qddot.simulation.step_derivatives import StepDerivatives
 
 
 class DerivativeMethods(RobotBase):
@@ -76,6 +79,24 @@ class DerivativeMethods(RobotBase):
             return ForwardDynamicsDerivatives(*_parts(3, self._solve(3, "forward_dynamics_derivatives", q, v, tau)))
         parts = _parts(3, self._solve(3, "forward_dynamics_derivatives_with_forces", q, v, tau, pushes))
         return Pull(self.engine, q, *by).complete(ForwardDynamicsDerivatives, parts, parts[2])
+
+    def step_derivatives(
+        self,
+        q: ArrayLike,
+        v: ArrayLike,
+        tau: ArrayLike | None = None,
+        *,
+        dt: float,
+        integrator: str = "semi_implicit_euler",
+    ) -> StepDerivatives:
+        """A and B of one step of `simulate`, x' = f(x, tau) with x = (q, v): (..., 2 nv, 2 nv) and (..., 2 nv, nv).
+
+        q counts in the tangent space, before the step and after it. d.dq, d.dv and d.dtau are their columns. Joint forces
+        are held over the step of `dt`. Integrators: those without a memory, such as "rk4" (docs/derivatives.md).
+        """
+        from qddot.simulation.step_derivatives import step_derivatives
+
+        return step_derivatives(self, q, v, tau, dt=dt, integrator=integrator)
 
     def constrained_forward_dynamics_derivatives(
         self,
@@ -131,14 +152,14 @@ class DerivativeMethods(RobotBase):
         pushes, *by = with_slopes(self.engine, "hybrid_dynamics_derivatives", q, f_ext, forces)
         if pushes is None:
             both = self._solve(4, "hybrid_dynamics_derivatives", q, v, a, tau, prescribed=chosen)
-            of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+            of_a, of_tau = (_parts(3, x) for x in _parts(4, both))
             return HybridDynamicsDerivatives(ByAllInputs(*of_a), ByAllInputs(*of_tau))
         both = self._solve(4, "hybrid_dynamics_derivatives_with_forces", q, v, a, tau, pushes, prescribed=chosen)
-        of_a, of_tau = np.moveaxis(both, (-4, -3), (0, 1))
+        of_a, of_tau = (_parts(3, x) for x in _parts(4, both))
         pull = Pull(self.engine, q, *by)
         return HybridDynamicsDerivatives(
-            pull.complete(ByAllInputs, list(of_a), of_a[3]),
-            pull.complete(ByAllInputs, list(of_tau), of_tau[3], less_own=True),
+            pull.complete(ByAllInputs, of_a, of_a[3]),
+            pull.complete(ByAllInputs, of_tau, of_tau[3], less_own=True),
         )
 
     def inverse_dynamics_derivative(
@@ -267,6 +288,7 @@ class DerivativeMethods(RobotBase):
         return chosen
 
 
-def _parts(count: int, stacked: Array) -> list[Array]:
-    """The arrays stacked on the first axis of one state's result, which has as many axes as there are parts."""
-    return list(np.moveaxis(stacked, -count, 0))
+def _parts(axes: int, stacked: Any) -> list[Any]:
+    """The arrays stacked on the first of the axes that one state's result has, by indices that all packages take."""
+    rest = (slice(None),) * (axes - 1)
+    return [stacked[(..., k, *rest)] for k in range(stacked.shape[-axes])]

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qddot.errors import InputError
+from qddot.robot.array_arguments import taking_any_arrays
 from qddot.robot.base import Array, RobotBase
 
 
@@ -36,17 +37,21 @@ class KinematicMethods(RobotBase):
         `reference` says in whose coordinates: "body" the frame's own, "world" the world's axes and origin, "aligned"
         the world's axes at the frame's origin.
         """
-        J = self._evaluate("jacobian", q, frame=frame)
         if reference == "body":
-            return J
+            return self._evaluate("jacobian", q, frame=frame)
+        return self._jacobian_along(q, frame, reference)
+
+    def _turned_jacobian(self, q: ArrayLike, frame: str, reference: str) -> Array:
         if reference not in ("world", "aligned"):
             raise InputError(f"reference={reference!r} is not known; take 'body', 'world' or 'aligned'")
-        T = self.pose(q, frame)
+        J, T = self._evaluate("jacobian", q, frame=frame), self.pose(q, frame)
         R, p = T[..., :3, :3], T[..., :3, 3]
         w, u = R @ J[..., :3, :], R @ J[..., 3:, :]
         if reference == "world":
             u = u + np.cross(p[..., None, :], np.swapaxes(w, -1, -2)).swapaxes(-1, -2)
         return np.concatenate([w, u], axis=-2)
+
+    _jacobian_along = taking_any_arrays(_turned_jacobian, "jacobian")
 
     def jacobian_derivative(self, q: ArrayLike, v: ArrayLike, frame: str) -> Array:
         """J̇ of the body Jacobian, so that acceleration = J a + J̇ v: (..., 6, nv)."""

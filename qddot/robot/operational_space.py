@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from qddot.dynamics.input_checks import AXES
 from qddot.dynamics.request import twist_rows
 from qddot.dynamics.task_functions import TASK_FUNCTIONS
-from qddot.errors import InputError, QddotWarning
+from qddot.errors import InputError, QddotWarning, outside
 from qddot.mechanism.configurations import batched
 from qddot.robot.base import Array
 from qddot.robot.kinematics import KinematicMethods
@@ -86,7 +86,7 @@ class OperationalSpaceMethods(KinematicMethods):
         result[lost] = np.nan
         inverse = self._evaluate(_INVERSE, q, frame=frame)
         if solvability.has_lost(2, _INVERSE, inverse):
-            solvability.explain_lost(2, _INVERSE, (q,), inverse, stacklevel=5)
+            solvability.explain_lost(2, _INVERSE, (q,), inverse)
         lost &= np.isfinite(inverse).all(axis=(-1, -2))
         for name, x in zip(TASK_FUNCTIONS[function].inputs, inputs, strict=True):
             lost &= np.isfinite(x).all(axis=tuple(range(-AXES.get(name, 1), 0)))
@@ -99,5 +99,5 @@ class OperationalSpaceMethods(KinematicMethods):
             warnings.warn(
                 f"{function}: {np.count_nonzero(lost)} of {lost.size} samples are NaN; in sample {first} {why}; {advice}",
                 QddotWarning,
-                stacklevel=4,
+                stacklevel=outside(),
             )

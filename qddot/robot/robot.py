@@ -19,12 +19,14 @@ from qddot.dynamics.constrained_solver import solver_of
 from qddot.dynamics.named_forces import Forces, link_forces
 from qddot.errors import Finding, InputError, unexpected
 from qddot.mechanism import configurations, parameters
+from qddot.robot.array_arguments import of_any_package, taking_any_arrays
 from qddot.robot.base import Array
 from qddot.robot.constraints import ConstraintMethods
 from qddot.robot.derivatives import DerivativeMethods
 from qddot.robot.export import ExportMethods
 from qddot.robot.files import FileMethods
 from qddot.robot.forces import ForceMethods
+from qddot.robot.frameworks import FrameworkMethods
 from qddot.robot.limits import LimitMethods
 from qddot.robot.operational_space import OperationalSpaceMethods
 from qddot.robot.pictures import PictureMethods
@@ -37,6 +39,7 @@ _INVERSE_CHOICES = ("actuated", "tau_passive", "choice", "weights")
 _FORWARD_CHOICES = {"method": "auto", "gains": None, "tau_loops": None}
 
 
+@of_any_package
 class Robot(
     DerivativeMethods,
     ConstraintMethods,
@@ -50,6 +53,7 @@ class Robot(
     PictureMethods,
     FileMethods,
     ExportMethods,
+    FrameworkMethods,
 ):
     """A mechanism and what can be computed of it. With `compiled=False` its methods run the readable algorithms."""
 
@@ -121,7 +125,8 @@ class Robot(
         `load(…, passive_forces=False)` leaves those out. With loops they are those of the actuated joints;
         `constrained_inverse_dynamics` has the choices that there are.
         """
-        self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
+        if choices:
+            self._check_choices("inverse_dynamics", choices, _INVERSE_CHOICES)
         if self.model.is_constrained:
             if not choices.keys() & {"actuated", "choice", "weights"}:
                 self._note_spread()
@@ -146,13 +151,20 @@ class Robot(
         Joint damping, friction and springs of the model act beside tau. Loops stay closed;
         `constrained_forward_dynamics` has the choices that there are, and the loops' forces.
         """
-        self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
-        forces = None if f_ext is None else link_forces(self.engine, q, f_ext, expressed_in)
+        if choices:
+            self._check_choices("forward_dynamics", choices, _FORWARD_CHOICES)
         if self.model.is_constrained:
-            return solver_of(self.engine).forward(q, v, tau, forces, **{**_FORWARD_CHOICES, **choices})[0]
-        if forces is None:
+            return self._forward_with_loops(q, v, tau, f_ext, expressed_in=expressed_in, **choices)
+        if f_ext is None:
             return self._solve(1, "forward_dynamics", q, v, tau)
+        forces = link_forces(self.engine, q, f_ext, expressed_in)
         return self._solve(1, "forward_dynamics_with_forces", q, v, tau, forces)
+
+    def _loops_forward(self, q: Any, v: Any, tau: Any, f_ext: Any, *, expressed_in: str, **choices: Any) -> Array:
+        forces = None if f_ext is None else link_forces(self.engine, q, f_ext, expressed_in)
+        return solver_of(self.engine).forward(q, v, tau, forces, **{**_FORWARD_CHOICES, **choices})[0]
+
+    _forward_with_loops = taking_any_arrays(_loops_forward, "forward_dynamics")
 
     def hybrid_dynamics(
         self,
@@ -245,6 +257,10 @@ class Robot(
           `unpack` of the kernel makes the full array, its `layout` says what is where.
         - `regroup=True`: False leaves inertias and frames as the file has them, for comparison.
         - `target="cpu"`: this processor, or another one by LLVM's name, such as "cpu:x86-64-v3".
+        - `vjp=False`: True gives a cotangent times the Jacobian, a row of gradients that `parts` of the kernel takes apart;
+          `jvp=False`: True gives the Jacobian times tangents; 2 is the second order of either, both together are the JVP of
+          the VJP. `wrt=` names the inputs, and `coordinates="ambient"` has gradients of all coordinates of q instead of
+          those along the degrees of freedom (docs/derivatives.md).
 
         A kernel is compiled once and kept, in this process and on disk.
         """

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from qddot.robot.base import RobotBase
 
 if TYPE_CHECKING:
+    from qddot.simulation.differentiable import DifferentiableRollout
     from qddot.simulation.simulator import Simulator
     from qddot.simulation.trajectory import Trajectory
 
@@ -53,3 +54,24 @@ class SimulationMethods(RobotBase):
         from qddot.simulation.simulator import Simulator
 
         return Simulator(self, controls, dt=dt, record=record, **options)
+
+    def differentiable_rollout(
+        self,
+        controls: ArrayLike | Callable[..., Any] | None = None,
+        *,
+        dt: float,
+        steps: int,
+        record: int | str = 1,
+        cost: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> DifferentiableRollout:
+        """A rollout with gradients: `run = rollout(q0, v0)`, then `run.q`, `run.v` and `run.vjp(q_bar=…, v_bar=…)`.
+
+        The gradients are those of the discrete integrator, with respect to q0, v0, held `controls` or `inputs`, the
+        `parameters` of a law controls(t, q, v, p), and what is `free`; each may be given anew in a call. A function
+        `cost(t, q, v, tau)` is added up over the steps. `record` and the other options are those of `simulate`
+        (docs/rollout_gradients.md).
+        """
+        from qddot.simulation.differentiable import DifferentiableRollout
+
+        return DifferentiableRollout(self, controls, dt=dt, steps=steps, record=record, cost=cost, **options)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qddot.dynamics.engine import HasEngine
-from qddot.errors import InputError, QddotWarning
+from qddot.errors import InputError, QddotWarning, outside
 from qddot.mechanism.configurations import normalize
 from qddot.progress import Progress
 from qddot.scalars import stack
@@ -98,7 +98,7 @@ def solve(
             )
             if not batch:
                 raise InputError(why)
-            warnings.warn(f"sample {k}: {why}", QddotWarning, stacklevel=5)
+            warnings.warn(f"sample {k}: {why}", QddotWarning, stacklevel=outside())
         out[(*k, slice(len(done.t)))] = done.y.T
         evaluations += int(done.nfev)
         found.append(_found(events, done, nq))
@@ -142,8 +142,8 @@ def _found(events: Sequence[Event], done: Any, nq: int) -> dict[str, list[dict[s
 def _functions(rollout: Rollout, kernels: Any, k: tuple[int, ...]) -> tuple[Callable[..., Array], Any]:
     """ẏ(t, y) and ∂ẏ/∂y of one sample."""
     values = [
-        x[tuple(0 if n == 1 else j for j, n in zip(k[len(k) - (x.ndim - len(p.shape)) :], x.shape, strict=False))]
-        for x, p in zip(rollout.values, rollout._parameters, strict=True)
+        x[tuple(0 if n == 1 else j for j, n in zip(k[len(k) - (x.ndim - len(shape)) :], x.shape, strict=False))]
+        for x, shape in zip(rollout.constants, rollout.constant_shapes.values(), strict=True)
     ]
     if kernels is None:
         return _in_python(rollout, values)
@@ -163,8 +163,8 @@ def _kernels(rollout: Rollout, method: str) -> tuple[Kernel, Any]:
     from qddot.dynamics.pipeline import kernel_of, unknowns
 
     n = rollout.model.nq + rollout.model.nv
-    shapes = [(n,), (1,), *(p.shape for p in rollout._parameters)]
-    names = ("y", "t", *rollout.free)
+    shapes = [(n,), (1,), *rollout.constant_shapes.values()]
+    names = ("y", "t", *rollout.constant_shapes)
 
     def traced() -> tuple[Graph, Array]:
         graph, (y, t, *values) = unknowns([prod(s) for s in shapes])

@@ -34,6 +34,7 @@ class RolloutOptions(TypedDict, total=False):
 
     integrator: str
     inputs: ArrayLike | None
+    parameters: ArrayLike | None
     forces: Law | Sequence[Law]
     prescribed: Mapping[str, Law] | None
     free: Mapping[str, ArrayLike] | None
@@ -119,6 +120,20 @@ def controls(model: Model, controls: Any, inputs: Any) -> tuple[Law | None, Arra
     return as_given, _rows(controls, model.nv, "controls")
 
 
+def law_parameters(law: Law | None, given: Any) -> Array:
+    """The parameters of a law, (..., n), with n = 0 where it has none."""
+    if given is None:
+        return np.empty(0)
+    if law is None or law is as_given:
+        raise InputError("parameters are what a function controls(t, q, v, p) is given, and there is none")
+    if isinstance(given, str | bytes | Mapping):
+        raise InputError("parameters must be one array (..., n); take apart in the law what stands side by side in it")
+    array = real_numbers(given, "parameters")
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise InputError(f"parameters have shape {array.shape}; give an array (..., n) of at least one number")
+    return np.ascontiguousarray(array)
+
+
 def _rows(x: Any, width: int | None, what: str) -> Array:
     if isinstance(x, str | bytes):
         raise InputError(f"{what} must be None, an array (..., steps, nv) or a function of (t, q, v)")
@@ -158,6 +173,16 @@ def motion(model: Model, prescribed: Mapping[str, Law] | None) -> dict[int, Tape
             raise InputError(f"the motion of joint {name!r} is {law!r}; it must be a function of t")
         out[places[0]] = recorded("prescribed", law, (), ())
     return dict(sorted(out.items())) or None
+
+
+def fitting_mobility(model: Model, rows: int, driven: int) -> None:
+    """Of a mechanism with loops no more joints can be driven than move independently."""
+    left = model.nv - rows
+    if rows and driven > left:
+        raise InputError(
+            f"robot {model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
+            f"prescribe that of {left} at most, the others follow"
+        )
 
 
 def keeping(engine: Engine, constraints: str, gains: Any) -> tuple[tuple[int, ...], tuple[float, float] | None, bool]:
@@ -219,9 +244,9 @@ def flat(x: Array, axes: int, batch: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.broadcast_to(x, (*batch, *own))).reshape(-1, *own)
 
 
-def joined(values: Sequence[Array], free: Sequence[parameters.Parameter], batch: tuple[int, ...], dtype: str) -> Array:
-    """Free parameters of all samples of a batch, side by side."""
-    parts = [flat(x, len(p.shape), batch) for x, p in zip(values, free, strict=True)]
-    out = np.empty((prod(batch), sum(prod(p.shape) for p in free)), dtype)
+def joined(values: Sequence[Array], shapes: Sequence[tuple[int, ...]], batch: tuple[int, ...], dtype: str) -> Array:
+    """Parameters of all samples of a batch, side by side."""
+    parts = [flat(x, len(shape), batch) for x, shape in zip(values, shapes, strict=True)]
+    out = np.empty((prod(batch), sum(map(prod, shapes))), dtype)
     # `concatenate` would take over the strides of views, and time loops want rows that are contiguous
     return np.concatenate([x.reshape(len(x), -1) for x in parts], axis=1, out=out) if parts else out

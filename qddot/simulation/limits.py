@@ -21,7 +21,7 @@ from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.dynamics.conditioning import felt
 from qddot.dynamics.engine import Engine
-from qddot.errors import InputError, QddotWarning, shown
+from qddot.errors import InputError, QddotWarning, outside, shown
 from qddot.mechanism.array_axes import columns
 from qddot.mechanism.configurations import bounds, clip, dof_limit, neutral
 from qddot.mechanism.model import Model
@@ -189,7 +189,7 @@ def _push(depth: Scalar, rate: Scalar, k: float, c: float) -> Scalar:
 # ---- afterwards --------------------------------------------------------------------------------------------------------
 
 
-def warn_outside(engine: Engine, q: Array, tau: Array, stacklevel: int) -> None:
+def warn_outside(engine: Engine, q: Array, tau: Array) -> None:
     """Says, once a robot, that a run has left limits that nobody has said to ignore."""
     key = ("limits", "left")
     if key in engine.kept:
@@ -209,7 +209,7 @@ def warn_outside(engine: Engine, q: Array, tau: Array, stacklevel: int) -> None:
                 f"joint {column.name!r} of robot {model.name!r} goes beyond {names} by {by[k]:.3g} {column.unit}; "
                 f"limits={advice} keeps them, limits='ignore' says that they do not matter",
                 QddotWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=outside(),
             )
             return
 

@@ -17,11 +17,12 @@ from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count
 from qddot.errors import InputError, RecordingError
 from qddot.simulation import limits, stiffness
+from qddot.simulation.after_run import drift
 from qddot.simulation.archive import packed
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.rollout import Progress
 from qddot.simulation.run_folder import CHANNEL, Recording, RecordOptions, State, record
-from qddot.simulation.simulate import drift, made
+from qddot.simulation.simulate import made
 from qddot.simulation.trajectory import Trajectory
 
 Array = NDArray[Any]
@@ -64,7 +65,7 @@ def record_simulation(
     rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
     driven = tuple(rollout.plan.motion or ())
     start = rollout.start(q0, v0)
-    stiffness.warn(rollout, start, stacklevel=2)
+    stiffness.warn(rollout, start)
     rollout.fits_in_memory(steps // every + 1, start, "keep fewer states, every=…")
 
     def step_chunk(state: dict[str, Array]) -> tuple[State, Mapping[str, Any]]:
@@ -78,13 +79,14 @@ def record_simulation(
         numbers = np.arange(-(-(begin + 1) // every) * every if begin else 0, begin + count + 1, every)
         rows = {"t": rollout.t0 + rollout.dt * numbers, "q": q, "v": v, "tau": rollout.forces_at(numbers, q, v)}
         if "limits" not in options:
-            limits.warn_outside(robot.engine, q, rows["tau"], stacklevel=4)
+            limits.warn_outside(robot.engine, q, rows["tau"])
         return {**state, "step": after.step, "state": after.state}, {**rows, **drift(robot.engine, q, v, driven)}
 
     first = {
         "step": 0,
         "state": start.state,
         "held": rollout.held,
+        **({"parameters": rollout.weights} if rollout.weights.shape[-1] else {}),
         **{f"free {k}": x for k, x in enumerate(rollout.values)},
     }
     info = {"integrator": integrator, "dt": rollout.dt, "steps": steps, "record": every, "chunk": chunk}

@@ -21,7 +21,7 @@ from qddot.dynamics.choose import cheapest
 from qddot.dynamics.conditioning import guarded
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, finite, positive
-from qddot.dynamics.pipeline import kernel_of, program_of, time_loop_of, unknowns
+from qddot.dynamics.pipeline import program_of, time_loop_of, unknowns
 from qddot.dynamics.request import dtype_name
 from qddot.dynamics.trace import filling, with_traced_inertias
 from qddot.errors import InputError, KernelTooLargeError, one_name, unexpected, unknown
@@ -29,11 +29,12 @@ from qddot.mechanism import parameters
 from qddot.mechanism.array_axes import JointIndex
 from qddot.progress import Loop
 from qddot.scalars import split, stack
-from qddot.simulation import arguments
+from qddot.simulation import arguments, joint_forces
 from qddot.simulation.arguments import RolloutOptions
+from qddot.simulation.calls import Calls
 from qddot.simulation.integrators import INTEGRATORS, State
-from qddot.simulation.limits import limit_law, saturated_array
-from qddot.simulation.system import Calls, Law, Plan, System
+from qddot.simulation.limits import limit_law
+from qddot.simulation.system import Law, Plan, System
 
 Array = NDArray[Any]
 MAX_INLINE_OPS = 6000  # of a step: above, its derivative is a function of its own that every stage calls
@@ -78,10 +79,12 @@ class Rollout:
         law, held = arguments.controls(model, controls, options.get("inputs"))
         self.free, values = arguments.free(model, options.get("free"))
         self.held, self.values = held.astype(self.dtype, copy=False), [x.astype(self.dtype, copy=False) for x in values]
+        weights = arguments.law_parameters(law, options.get("parameters"))
+        self.weights = weights.astype(self.dtype, copy=False)  # (..., n): the parameters of the law, none where n is zero
         motion = arguments.motion(model, options.get("prescribed"))
         keep = arguments.keeping(engine, options.get("constraints", "projection"), options.get("gains"))
         n_held, self._is_array = self.held.shape[-1], law is arguments.as_given
-        sizes = (model.nq, model.nv, *((n_held,) if n_held else ()))
+        sizes = (model.nq, model.nv, *(n for n in (n_held, self.weights.shape[-1]) if n))
         tape = None if law is None else arguments.recorded("controls", law, (model.nv,), sizes)
         extra = arguments.forces(model, options.get("forces", ()), self._parameters)
         self.plan = Plan(tape, n_held, extra, motion, *keep, limit_law(model, options.get("limits", "ignore")))
@@ -97,12 +100,7 @@ class Rollout:
             raise InputError(f"{what} in float64 only; take dtype='float64'{', or rk4' if implicit else ''}")
         if not self.is_on_host and not self.engine.compiled:
             raise InputError(f"target={self.target!r} is for compiled robots; Robot(model) is one")
-        left, driven = self.model.nv - len(self.plan.rows), len(self.plan.motion or ())
-        if self.plan.rows and driven > left:
-            raise InputError(
-                f"robot {self.model.name!r} has a mobility of {left}, and the motion of {driven} joints is prescribed; "
-                f"prescribe that of {left} at most, the others follow"
-            )
+        arguments.fitting_mobility(self.model, len(self.plan.rows), len(self.plan.motion or ()))
         self.engine.solvability.require_mass(tuple(self.plan.motion or ()))
 
     @property
@@ -148,14 +146,15 @@ class Rollout:
         q, v = self.engine.checks.all("simulate", ("q", "v"), (q0, v0))
         if q.dtype.kind != "f" or v.dtype.kind != "f":
             raise InputError("simulate: q0 and v0 must hold real numbers")
-        values = [(x, len(p.shape)) for x, p in zip(self.values, self._parameters, strict=True)]
+        values = [(x, len(shape)) for x, shape in zip(self.constants, self.constant_shapes.values(), strict=True)]
         axes = [q.shape[:-1], v.shape[:-1], self.held.shape[:-2], *(x.shape[: x.ndim - n] for x, n in values)]
         try:
             batch = np.broadcast_shapes(*axes)
         except ValueError:
-            raise InputError(f"the batch axes of q0, v0, controls and free do not fit together: {axes}") from None
+            what = "q0, v0, controls, parameters and free"
+            raise InputError(f"the batch axes of {what} do not fit together: {axes}") from None
         arguments.fitting_start(self.engine, self._system(()), self.t0, q, v)
-        past = [np.zeros((*batch, n)) for n in self._past]
+        past = [np.zeros((*batch, n)) for n in (*self._past, self._n_costs)]
         parts = [np.broadcast_to(x, (*batch, x.shape[-1])) for x in (q, v)]
         return Progress(0, np.concatenate([*parts, *past], axis=-1, dtype=self.dtype))
 
@@ -229,9 +228,24 @@ class Rollout:
     def _parameters(self) -> tuple[parameters.Parameter, ...]:
         return parameters.parameters(self.model, self.free)
 
+    @property
+    def constant_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What stays the same in a sample, by name: the parameters of the law, and those of the model that are free."""
+        law = {"parameters": self.weights.shape[-1:]} if self.weights.shape[-1] else {}
+        return {**law, **{p.name: p.shape for p in self._parameters}}
+
+    @property
+    def constants(self) -> list[Array]:
+        """The values of these, with batch axes of their own."""
+        return [*([self.weights] if self.weights.shape[-1] else []), *self.values]
+
     @cached_property
     def _past(self) -> tuple[int, ...]:
         return INTEGRATORS[self.integrator].past(self.model.nq, self.model.nv)
+
+    @property
+    def _n_costs(self) -> int:
+        return int(self.plan.cost is not None)
 
     @property
     def _chosen(self) -> tuple[str, bool, int]:
@@ -246,8 +260,8 @@ class Rollout:
     @property
     def _sizes(self) -> list[int]:
         """Of the step's inputs: state, (t, dt), held inputs, parameters."""
-        n = self.model.nq + self.model.nv + sum(self._past)
-        return [n, 2, self.held.shape[-1], *(prod(p.shape) for p in self._parameters)]
+        n = self.model.nq + self.model.nv + sum(self._past) + self._n_costs
+        return [n, 2, self.held.shape[-1], *map(prod, self.constant_shapes.values())]
 
     def _loop(self, starting: bool, lanes: int) -> OfSamples:
         if self._has_functions:
@@ -286,8 +300,10 @@ class Rollout:
         return step, Layout(n, held, sum(values), self.model.nq + self.model.nv, lanes, dtype=self.dtype)
 
     def arrays(self, batch: tuple[int, ...]) -> tuple[Array, Array]:
-        """Held inputs and free parameters of all samples of a batch, with one batch axis."""
-        return arguments.flat(self.held, 2, batch), arguments.joined(self.values, self._parameters, batch, self.dtype)
+        """Held inputs and parameters of all samples of a batch, with one batch axis."""
+        return arguments.flat(self.held, 2, batch), arguments.joined(
+            self.constants, list(self.constant_shapes.values()), batch, self.dtype
+        )
 
     def _traced_step(self, starting: bool) -> Step:
         """One program, or for large robots one that calls its derivative, whose code then is there once for all stages."""
@@ -314,25 +330,32 @@ class Rollout:
 
     def _traced_system(self, graph: Any, u: Array, *values: Array) -> System:
         method, sums, _ = self._chosen
-        model = self.model
+        model, (weights, values) = self.model, self._law_and_model(values)
         own = parameters.substitute(model, self._parameters, values)
         fill = filling(model, lookup(self.plan.function, method)[0], method, self._parameters, dtype=self.dtype)
         filled = with_traced_inertias(fill(values), graph)
-        return System(self.plan, own, filled, method, sums, u if len(u) else None, values)
+        return System(self.plan, own, filled, method, sums, u if len(u) else None, weights, values)
 
     def _system(self, values: Sequence[Array]) -> System:
         """On floats, by the first formulation there is."""
+        weights, values = self._law_and_model(values)
         model = guarded(parameters.substitute(self.model, self._parameters, values) if values else self.model)
-        return System(self.plan, model, model, values=tuple(values))
+        return System(self.plan, model, model, weights=weights, values=values)
+
+    def _law_and_model(self, values: Sequence[Array]) -> tuple[Array | None, tuple[Array, ...]]:
+        """The parameters of the law, and the values of the model's that are free."""
+        has_law = bool(self.weights.shape[-1]) and len(values) > 0
+        return (values[0] if has_law else None), tuple(values[1:] if has_law else values)
 
     def _step(self, starting: bool, system: System, x: Array, t: Any, h: Any) -> Array:
-        """One step of one sample; x is q, v and what the integrator remembers."""
-        q, v, *past = np.split(x, np.cumsum([self.model.nq, self.model.nv, *self._past])[:-1])
+        """One step of one sample; x is q, v, what the integrator remembers, and the cost so far where there is one."""
+        q, v, *past, spent = np.split(x, np.cumsum([self.model.nq, self.model.nv, *self._past]))
+        spent = spent + system.cost(t, q, v) if self._n_costs else spent
         found = INTEGRATORS[self.integrator]
         step = found.start if starting and found.start is not None else found.step
         made = step(system, t, State(q, v, tuple(past)), h)
         q, v = system.settle(t + h, made.q, made.v)
-        return stack([y for part in (q, v, *made.past) for y in split(part)])
+        return stack([y for part in (q, v, *made.past, spent) for y in split(part)])
 
     def _eagerly(
         self, starting: bool, state: Array, held: Array, values: Array, first: int, steps: int, every: int, records: Array
@@ -356,7 +379,8 @@ class Rollout:
 
     def _apart(self, values: Array) -> list[Array]:
         """The parameters of one sample, one by one."""
-        return np.split(values, np.cumsum([prod(p.shape) for p in self._parameters])[:-1]) if self.free else []
+        sizes = list(map(prod, self.constant_shapes.values()))
+        return np.split(values, np.cumsum(sizes)[:-1]) if sizes else []
 
     # ---- joint forces
 
@@ -368,33 +392,8 @@ class Rollout:
 
     def forces_of(self, u: Array, steps: Array, q: Array, v: Array) -> Array:
         """The same for other held inputs, (..., T, n)."""
-        law, width, t = self.plan.law, self.held.shape[-1], (self.t0 + self.dt * steps)[:, None]
-        if law is None and not self.plan.motion:
-            return np.zeros(v.shape, self.dtype)
-        if self._is_array and not self.plan.motion:
-            return saturated_array(np.broadcast_to(u, v.shape).copy(), self.plan.limits)
-        values = [x[(..., None, *[slice(None)] * len(p.shape))] for x, p in zip(self.values, self._parameters, strict=True)]
-        if not self.engine.compiled:
-            return self._forces_in_python(t[:, 0], q, v, u)
-        return np.asarray(self._forces_kernel(q, v, t, *((u,) if width else ()), *values))
+        return joint_forces.evaluated(self, u, (self.t0 + self.dt * steps)[:, None], q, v)
 
     @cached_property
     def _forces_kernel(self) -> Kernel:
-        width, nv = self.held.shape[-1], self.model.nv
-        shapes = [(self.model.nq,), (nv,), (1,), *([(width,)] if width else []), *(p.shape for p in self._parameters)]
-        graph, (q, v, t, *rest) = unknowns([prod(s) for s in shapes])
-        u, values = (rest[0], rest[1:]) if width else (np.empty(0), rest)
-        forces = self._traced_system(graph, u, *values).joint_forces(t[0], q, v)
-        names = ("q", "v", "t", *(("inputs",) if width else ()), *self.free)
-        return kernel_of(f"the joint forces of {self.model.name!r}", graph, forces, names, shapes, (nv,), self.dtype)
-
-    def _forces_in_python(self, t: Array, q: Array, v: Array, u: Array) -> Array:
-        out, width, batch = np.empty(v.shape), self.held.shape[-1], v.shape[:-2]
-        u, values = (
-            np.broadcast_to(u, (*v.shape[:-1], width)),
-            arguments.joined(self.values, self._parameters, batch, self.dtype),
-        )
-        for k in np.ndindex(v.shape[:-1]):
-            own = self._system(self._apart(values[np.ravel_multi_index(k[:-1], batch) if batch else 0]))
-            out[k] = replace(own, held=u[k] if width else None).joint_forces(float(t[k[-1]]), q[k], v[k])
-        return out
+        return joint_forces.kernel(self)

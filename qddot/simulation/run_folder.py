@@ -14,7 +14,6 @@ Every file is written beside its place, flushed to the disk, and then renamed; t
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +30,9 @@ from numpy.typing import NDArray
 from qddot.dynamics.engine import HasEngine
 from qddot.errors import FileError, InputError, ModelError, QddotWarning, RecordingError, unexpected
 from qddot.formats import native
-from qddot.formats.atomic import replacing
 from qddot.mechanism.model import Model
 from qddot.progress import Progress
-from qddot.simulation import manifest
+from qddot.simulation import disk, manifest
 from qddot.simulation.archive import NUMBERS, packed, unpacked
 from qddot.simulation.trajectory import Trajectory
 
@@ -44,7 +42,7 @@ StepChunk = Callable[[dict[str, Array]], tuple[State, Mapping[str, Any]]]
 
 ROBOT = "robot.qddot"
 CHANNEL = "channel/"  # before the names of a saved trajectory's own channels
-_STATE, _UNFINISHED = "state/", ".unfinished"
+_STATE = "state/"
 
 
 class RecordOptions(TypedDict, total=False):
@@ -247,8 +245,8 @@ class Recording:
         with ExitStack() as stack:
             with self._explained():
                 self.directory.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(_locked(self.directory))
-            for path in self.directory.glob(f".*{_UNFINISHED}"):
+                stack.enter_context(disk.locked(self.directory))
+            for path in self.directory.glob(f".*{disk.UNFINISHED}"):
                 with suppress(OSError):
                     path.unlink()
             self._manifest = manifest.read(self.directory) if self.exists else {}
@@ -256,7 +254,7 @@ class Recording:
 
     def _write(self, name: str, data: bytes) -> None:
         with self._explained():
-            _write(self.directory / name, data)
+            disk.write(self.directory / name, data)
 
     def _write_manifest(self) -> None:
         self._write(manifest.NAME, (json.dumps(self._manifest, indent=1) + "\n").encode())
@@ -269,7 +267,7 @@ class Recording:
         except RecordingError:
             raise
         except OSError as error:
-            problem, fix = _REASONS.get(error.errno or 0, (error.strerror or str(error), "look into the cause"))
+            problem, fix = disk.explained(error)
             done = f"{len(self.chunks)} chunks of the run are there and intact"
             raise RecordingError(f"{self.directory}: {problem}; {done}; {fix} and make the same call to go on") from None
 
@@ -314,59 +312,6 @@ def _arrays(content: State, what: str) -> dict[str, Array]:
         if x.dtype.kind not in NUMBERS:
             raise InputError(f"{name!r} in {what} must be an array of numbers, not of {x.dtype}")
     return arrays
-
-
-def _write(path: Path, data: bytes) -> None:
-    """A reader, or a crash, sees the old file or the new one, never a part."""
-    with replacing(path, _UNFINISHED) as unfinished, open(unfinished, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # Windows: two writers of the same run write the same bytes
-        yield
-        return
-    with open(folder / ".lock", "wb") as file:
-        _lock(fcntl, file, folder)
-        yield
-
-
-def _lock(fcntl: Any, file: BinaryIO, folder: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RecordingError(
-            f"{folder}: another process is recording into it; wait for it or give another folder"
-        ) from None
-    except OSError:  # a file system without locks
-        return
-
-
-_REASONS = {
-    errno.ENOSPC: ("the disk is full", "free some space"),
-    errno.EDQUOT: ("your quota is used up", "free some space"),
-    errno.EFBIG: ("a file would be larger than allowed", "raise the limit"),
-    errno.EROFS: ("it is on a read-only file system", "give a folder elsewhere"),
-    errno.EACCES: ("you may not write there", "give a folder of your own"),
-    errno.EPERM: ("you may not write there", "give a folder of your own"),
-    errno.ENOTDIR: ("a part of the path is a file", "give another path"),
-    errno.EEXIST: ("there is a file of this name", "give another path"),
-}
 
 
 def _plain(x: Any) -> Any:

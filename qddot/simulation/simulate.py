@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qddot.dynamics.constrained_solver import solver_of
-from qddot.dynamics.engine import Engine, HasEngine
+from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, positive
-from qddot.errors import InputError, QddotWarning, unexpected, unknown
+from qddot.errors import InputError, unexpected, unknown
 from qddot.simulation import adaptive, limits, stiffness
+from qddot.simulation.after_run import drift, warn_diverged
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Progress, Rollout
@@ -45,13 +44,20 @@ def simulate(
     tolerances = {name: options.pop(name) for name in ("rtol", "atol", "events") if is_adaptive and name in options}
     if is_adaptive and robot.engine.model.is_constrained:  # there are no steps of ours after which to project
         options.setdefault("constraints", "baumgarte")
+    info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
+    if not is_adaptive and robot.engine.compiled and str(options.get("target", "cpu")).partition(":")[0] == "cuda":
+        from qddot.simulation import on_device
+
+        controls, options, away = on_device.taken(robot.engine.model, controls, options)
+        rollout = made(robot, controls, dt=dt, integrator=integrator, **options)
+        info |= facts(rollout)
+        return on_device.run(rollout, q0, v0, away, (steps, every), info, "limits" in options)
     rollout = made(robot, controls, dt=dt, **options, **({} if is_adaptive else {"integrator": integrator}))
     if is_adaptive and rollout.dtype != "float64":
         raise InputError(f"integrator {integrator!r} is SciPy's, in float64 only; take dtype='float64', or rk4")
     start = rollout.start(q0, v0)
     rollout.fits_in_memory(steps // every + 1, start, _WAY_OUT)
     numbers = np.arange(0, steps + 1, every)
-    info: dict[str, Any] = {"integrator": integrator, "steps": steps, "record": every}
     if is_adaptive:
         q, v, found = _adaptively(rollout, start, integrator, numbers, **tolerances)
         if q.ndim == 2:  # one sample is as long as it got; of a batch, what comes after a terminal event is NaN
@@ -59,33 +65,16 @@ def simulate(
             q, v = q[: len(numbers)], v[: len(numbers)]
         info |= found
     else:
-        stiffness.warn(rollout, start, stacklevel=3)
+        stiffness.warn(rollout, start)
         _, q, v = rollout.run(start, steps, every, with_start=True)
-        _warn_diverged(robot.engine, q, v, numbers, integrator)
+        warn_diverged(robot.engine, q, v, numbers, integrator)
     t = rollout.t0 + rollout.dt * numbers
     info |= facts(rollout)
     tau = rollout.forces_at(numbers, q, v)
     if "limits" not in options:
-        limits.warn_outside(robot.engine, q, tau, stacklevel=3)
+        limits.warn_outside(robot.engine, q, tau)
     channels = drift(robot.engine, q, v, tuple(rollout.plan.motion or ()))
     return Trajectory(robot, t, q, v, tau=tau, channels=channels, info=info)
-
-
-def _warn_diverged(engine: Engine, q: Any, v: Any, numbers: Any, integrator: str) -> None:
-    """Says which samples have gone where no number is, and whether a singular configuration is the reason."""
-    fine = np.isfinite(q).all(axis=-1) & np.isfinite(v).all(axis=-1)
-    lost = fine[..., 0] & ~fine[..., -1]
-    if lost.any():
-        place = int(np.argmax(~fine[lost].all(axis=0)))
-        sample = int(np.argmax(~fine[lost][:, place]))
-        reason = engine.solvability.near_singular(q[lost][sample, place - 1])
-        advice = f"take shorter steps than this {integrator!r} has, or 'rosenbrock' if something is stiff"
-        warnings.warn(
-            f"{np.count_nonzero(lost)} of {lost.size} samples are not finite any more, the first at step {numbers[place]}: "
-            f"{reason or advice}",
-            QddotWarning,
-            stacklevel=4,
-        )
 
 
 def made(robot: HasEngine, controls: Any, **options: Any) -> Rollout:
@@ -116,31 +105,3 @@ def _adaptively(
 def facts(rollout: Rollout) -> dict[str, Any]:
     """What is noted of a run beside its integrator and its steps."""
     return {"dt": rollout.dt, "free": rollout.free, **rollout.plan.limits.facts}
-
-
-def drift(engine: Engine, q: Any, v: Any, driven: tuple[int, ...] = ()) -> dict[str, Any]:
-    """How far constraints are off, in position and in velocity; nothing where there are none.
-
-    `driven` are the degrees of freedom with a prescribed motion.
-    """
-    if not engine.model.is_constrained:
-        return {}
-    solver = solver_of(engine)
-    residual = engine.evaluate("constraint_residual", q)
-    rate = (engine.evaluate("constraint_jacobian", q) @ v[..., None])[..., 0]
-    off, fast = np.max(np.abs(residual), axis=-1), np.max(np.abs(rate), axis=-1)
-    if driven and np.any(off > solver.open_limit):
-        warnings.warn(
-            f"the prescribed motion has torn the loops of robot {engine.model.name!r} open, by {np.nanmax(off):.2g} m or "
-            f"rad: they cannot follow it through a singular configuration; prescribe less, or the motion of another joint",
-            QddotWarning,
-            stacklevel=4,
-        )
-    elif np.any((solver.hybrid_dependence(q, v, driven) if driven else solver.dependence(q, v)) > 1.0):
-        warnings.warn(
-            f"the loops of robot {engine.model.name!r} came so near to a singular configuration that their rows depend "
-            f"on each other; what follows is doubtful. Start elsewhere, or add joint friction",
-            QddotWarning,
-            stacklevel=4,
-        )
-    return {"drift": off, "drift_rate": fast}

@@ -17,12 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from qddot.compiler.runtime.time_stepping import TimeLoop
 from qddot.dynamics.engine import HasEngine
 from qddot.dynamics.input_checks import count, real_numbers
-from qddot.errors import InputError, QddotWarning, shown, unexpected
+from qddot.errors import InputError, QddotWarning, outside, shown, unexpected
 from qddot.simulation import adaptive, stiffness
+from qddot.simulation.after_run import drift
 from qddot.simulation.arguments import RolloutOptions
 from qddot.simulation.integrators import INTEGRATORS
 from qddot.simulation.rollout import Rollout
-from qddot.simulation.simulate import drift, facts
+from qddot.simulation.simulate import facts
 from qddot.simulation.system import Law
 from qddot.simulation.trajectory import Trajectory
 
@@ -103,7 +104,7 @@ class Simulator:
         rollout = self._rollout
         start = rollout.start(q, np.zeros(rollout.model.nv) if v is None else v)
         if not self._has_warned_of_steps:
-            stiffness.warn(rollout, start, stacklevel=2)
+            stiffness.warn(rollout, start)
             self._has_warned_of_steps = True
         batch, n = start.state.shape[:-1], start.state.shape[-1]
         if self._samples < 0 or self._batch != batch:
@@ -198,7 +199,7 @@ class Simulator:
             f"{np.count_nonzero(~fine)} of {fine.size} samples are not finite after step {self._steps}: take shorter steps "
             f"than this {self._rollout.integrator!r} has, or 'rosenbrock' if something is stiff",
             QddotWarning,
-            stacklevel=3,
+            stacklevel=outside(),
         )
 
     # ---- copies

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from qddot.algorithms import loop_constraints
 from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.passive_forces import passive_derivatives
-from qddot.errors import QddotWarning
+from qddot.errors import QddotWarning, outside
 from qddot.mechanism.array_axes import JointIndex
 from qddot.mechanism.model import Model
 from qddot.scalars import stack
@@ -52,7 +52,7 @@ class Limit(NamedTuple):
     cause: str
 
 
-def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
+def warn(rollout: Rollout, start: Progress) -> None:
     """Says so where steps are too long, with the step or the integrator to take."""
     found = limit(rollout, start)
     if found is None or rollout.dt <= found.step:
@@ -66,7 +66,7 @@ def warn(rollout: Rollout, start: Progress, stacklevel: int) -> None:
         f"acts at a rate of {found.rate:.2g} 1/s{near_rest}, so that velocities jump instead of settling; take "
         f"dt={_nice(found.step):g} or shorter{instead}",
         QddotWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=outside(),
     )
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +21,7 @@ from qddot.algorithms.composite_body import mass_matrix
 from qddot.algorithms.coriolis import coriolis_matrix
 from qddot.algorithms.newton_euler import gravity_force
 from qddot.algorithms.passive_forces import passive_forces
-from qddot.compiler.runtime.kernel import Shape
 from qddot.dynamics import catalogue
-from qddot.dynamics.pipeline import program_of, unknowns
 from qddot.mechanism.model import Model
 from qddot.mechanism.simplify import with_sums_of_angles
 from qddot.scalars import Scalar, split, stack
@@ -32,11 +29,6 @@ from qddot.simulation.limits import IGNORED, LimitLaw, saturated, stop_forces
 from qddot.spatial.dual import Dual
 from qddot.spatial.joint_blocks import Inverse, Matrix, Vector
 from qddot.spatial.tape import Tape
-
-if TYPE_CHECKING:  # code generation is loaded when something is to be compiled
-    from qddot.compiler.ir.expr import Graph
-    from qddot.compiler.ir.program import Program
-    from qddot.compiler.ir.step_program import Step
 
 Array = NDArray[Any]
 Law = Callable[..., Any]
@@ -48,7 +40,7 @@ BAUMGARTE = (100.0, 20.0)  # k_p, k_d: an opened loop closes critically damped i
 class Plan:
     """What is simulated, apart from numbers that may differ from sample to sample."""
 
-    law: Tape | None = None  # joint forces by (t, q, v), or (t, q, v, u) where there are held inputs
+    law: Tape | None = None  # joint forces by (t, q, v), then held inputs u and parameters p where there are such
     n_held: int = 0
     forces: tuple[Tape, ...] = ()  # by (t, q, v) and the parameters that are free
     motion: Mapping[int, Tape] | None = None  # degree of freedom -> q(t) of a joint of one degree of freedom
@@ -56,6 +48,7 @@ class Plan:
     gains: tuple[float, float] | None = None
     project: bool = False
     limits: LimitLaw = IGNORED
+    cost: Tape | None = None  # by (t, q, v, tau), added up over steps
 
     @property
     def function(self) -> str:
@@ -82,6 +75,7 @@ class System:
     method: str = "auto"
     sums: bool = False
     held: Array | None = None
+    weights: Array | None = None  # the parameters of the law
     values: tuple[Array, ...] = ()  # of the parameters that are free
     calls: Callable[..., Any] | None = None  # while a step is traced whose functions are to be code of their own
 
@@ -140,7 +134,7 @@ class System:
         """Joint forces by the law, as far as drives can give them."""
         if self.plan.law is None:
             return np.zeros(self.model.nv)
-        tau = stack(self.plan.law([t], q, v, *(() if self.held is None else (self.held,))))
+        tau = stack(self.plan.law([t], q, v, *(x for x in (self.held, self.weights) if x is not None)))
         return saturated(tau, self.plan.limits.effort) if self.plan.limits.effort else tau
 
     def applied(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array | None]:
@@ -157,7 +151,7 @@ class System:
 
     def derivative(self, t: Scalar, q: Array, v: Array) -> Array:
         """v̇."""
-        return self.call(_derivative, t, q, v)
+        return self.call(derivative_at, t, q, v)
 
     def accelerations(self, t: Scalar, q: Array, v: Array) -> tuple[Array, Array]:
         """v̇ and the joint forces that act; of prescribed degrees of freedom those that their motion takes."""
@@ -176,6 +170,11 @@ class System:
         if plan.rows:
             return algorithm(dynamics, q, v, tau, f_ext, gains, rows=plan.rows)[:nv], tau
         return algorithm(dynamics, q, v, tau, f_ext), tau
+
+    def cost(self, t: Scalar, q: Array, v: Array) -> Scalar:
+        """What the state costs at the beginning of a step."""
+        assert self.plan.cost is not None
+        return self.plan.cost([t], q, v, self.driven(t, q, v))[0]
 
     def joint_forces(self, t: Scalar, q: Array, v: Array) -> Array:
         """The joint forces of drives, and those that a prescribed motion takes."""
@@ -258,47 +257,10 @@ class System:
         return tau - newton_euler_classical.rigid_body_forces(weightless, q, still, still, f_ext)
 
 
-def _derivative(system: System, t: Scalar, q: Array, v: Array) -> Array:
+def derivative_at(system: System, t: Scalar, q: Array, v: Array) -> Array:
+    """v̇, as a function that a step may call."""
     return system.accelerations(t, q, v)[0]
 
 
 def _parts(x: Any) -> tuple[Scalar, Scalar]:
     return (x.value, x.slope) if isinstance(x, Dual) else (x, 0.0)
-
-
-class Calls:
-    """The functions that a step calls while it is traced: each is traced once, and its results are inputs of the step."""
-
-    def __init__(self, what: str, graph: Graph, n_inputs: int, shared: Sequence[int], system: Callable[..., Any]) -> None:
-        self.what, self.graph, self.n_inputs = what, graph, n_inputs
-        self.shared, self.system = list(shared), system  # sizes of held inputs and parameters; a system made of them
-        self.functions: dict[Run, tuple[int, Program, Shape]] = {}
-        self.made: list[tuple[int, list[int]]] = []  # function and argument nodes
-
-    def __call__(self, function: Run, *args: Any) -> Any:
-        """What function(system, *args) will give."""
-        arrays = [np.asarray(x, dtype=object) for x in args]
-        if function not in self.functions:
-            self.functions[function] = self._traced(function, [a.shape for a in arrays])
-        number, program, shape = self.functions[function]
-        self.made.append((number, [self.graph.node_of(x) for a in arrays for x in a.reshape(-1)]))
-        first, count = self.n_inputs, len(program.outputs)
-        self.n_inputs += count
-        return self.graph.inputs(count, first).reshape(shape)
-
-    def _traced(self, function: Run, shapes: Sequence[Shape]) -> tuple[int, Program, Shape]:
-        sizes = [*(prod(s) for s in shapes), *self.shared]
-        graph, vectors = unknowns(sizes)
-        given = [x.reshape(s) if s else x[0] for x, s in zip(vectors, shapes, strict=False)]
-        result = np.asarray(function(self.system(graph, *vectors[len(shapes) :]), *given), dtype=object)
-        return len(self.functions), program_of(self.what, graph, graph.nodes_of(result), sum(sizes)), result.shape
-
-    def step(self, result: Any) -> Step:
-        """The step that gives this result, and calls the functions."""
-        from qddot.compiler.ir.step_program import Call, Step
-
-        n = self.n_inputs
-        arguments = tuple(Call(f, program_of(self.what, self.graph, nodes, n)) for f, nodes in self.made)
-        functions = sorted(self.functions.values(), key=lambda x: x[0])
-        own = program_of(self.what, self.graph, self.graph.nodes_of(result), n)
-        return Step(own, arguments, tuple(p for _, p, _ in functions))

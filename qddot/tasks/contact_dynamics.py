@@ -12,11 +12,11 @@ rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,7 @@ class Contact:
     surface at the point, in the world's axes.
     """
 
+    holds_arrays: ClassVar = True
     frame: str
     normal: Sequence[float] = (0.0, 0.0, 1.0)
     friction: float = 0.7
@@ -71,6 +72,7 @@ class Contact:
 class FrameAcceleration:
     """A wanted acceleration of a frame's origin, and of its rotation, in the world's axes: (..., 3) each, or None."""
 
+    holds_arrays: ClassVar = True
     frame: str
     linear: ArrayLike | None = None
     angular: ArrayLike | None = None
@@ -90,6 +92,7 @@ class FrameAcceleration:
 class CenterOfMassAcceleration:
     """A wanted acceleration of the centre of mass, (..., 3) in the world's axes."""
 
+    holds_arrays: ClassVar = True
     target: ArrayLike
     weight: float = 1.0
 
@@ -103,6 +106,7 @@ class CenterOfMassAcceleration:
 class JointAcceleration:
     """Wanted accelerations of the joints, (..., nv)."""
 
+    holds_arrays: ClassVar = True
     target: ArrayLike
     weight: float = 1.0
 
@@ -125,6 +129,10 @@ class ContactSolution:
     tau: Array
     forces: Array
     success: Any
+
+    def with_arrays(self, f: Callable[[Any], Any]) -> ContactSolution:
+        """The same with f of its arrays of numbers."""
+        return replace(self, a=f(self.a), tau=f(self.tau), forces=f(self.forces))
 
     def __repr__(self) -> str:
         solved, contacts = f"{np.count_nonzero(self.success)} of {np.size(self.success)} solved", self.forces.shape[-2]

@@ -7,7 +7,8 @@ starts again from random configurations, the same ones for all samples: results 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -59,6 +60,10 @@ class Solution:
         good, size = np.count_nonzero(self.success), np.size(self.status)
         worst = f", off by {np.max(self.error[self.success]):.2g} (m or rad) at most" if good else ""
         return f"<Solution: {good} of {size} converged{worst}>"
+
+    def with_arrays(self, f: Callable[[Any], Any]) -> Solution:
+        """The same with f of the configurations; how it went stays in NumPy's arrays."""
+        return replace(self, q=f(self.q))
 
     @property
     def success(self) -> Any:

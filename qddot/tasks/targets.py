@@ -76,6 +76,7 @@ def no_errors() -> Errors:
 class Task:
     """Something to reach, as well as its weight says. The square of weight times error is what it costs."""
 
+    holds_arrays: ClassVar[bool] = True  # of the packages that users have, in its fields
     is_soft: ClassVar[bool] = False  # whether a solution need not reach it
 
     def code(self, model: Model) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """A stand-in for NVIDIA's driver, for the tests that ask for it."""
 
+import ctypes
 import gc
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 from qddot.compiler.runtime.cuda import context, driver
 from tests.support import fake_cuda
+from tests.support.emulated_card import Card
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,12 @@ def fake(library, monkeypatch, tmp_path):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield library
     gc.collect()
+
+
+@pytest.fixture
+def card(fake):
+    """The same, whose launches run on emulated threads."""
+    made = Card()
+    fake.set("launcher", ctypes.cast(made.callback, ctypes.c_void_p).value)
+    yield made
+    fake.set("launcher", 0)

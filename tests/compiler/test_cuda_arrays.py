@@ -23,6 +23,8 @@ def test_arrays_index_and_reshape(fake):
     d = on_device(x)
     for key in (1, -1, np.s_[1:3], np.s_[2, 1:], np.s_[::-1, ::2], np.s_[3, 4, 5], np.s_[...,], np.s_[2, ...], np.s_[4:]):
         np.testing.assert_array_equal(d[key], x[key], err_msg=str(key))
+    for key in (np.s_[..., 1], np.s_[1, ..., 2:], np.s_[..., 1, :, :], np.s_[1:, 2, ..., ::2]):
+        np.testing.assert_array_equal(d[key], x[key], err_msg=str(key))
     np.testing.assert_array_equal(d.reshape(20, -1), x.reshape(20, 6))
     np.testing.assert_array_equal(d.reshape((-1,)), x.ravel())
     assert (len(d), d.ndim, d.size, d.nbytes) == (4, 3, 120, 960)
@@ -155,7 +157,14 @@ def test_tensors(fake, monkeypatch):
     with pytest.raises(InputError, match=r"q holds torch\.float16.*give q\.to\(torch\.float64\)"):
         k(torch.Tensor(on_device(q), torch.float16), tv)
     host = torch.Tensor(q, is_cuda=False)
-    assert type(k(host, host)) is np.ndarray
+    result = k(host, host)
+    assert type(result) is torch.Tensor
+    assert not result.is_cuda
+    np.testing.assert_array_equal(result, 3 * q)
+    leaf = torch.Tensor(on_device(q))
+    leaf.requires_grad = True
+    with pytest.raises(InputError, match=r"q keeps gradients.*robot\.torch\(\)"):
+        k(leaf, tv)
     fake.log()
     np.testing.assert_array_equal(k(tq, on_device(v)), 2 * q + v)
     waits = [line for line in fake.log() if " waits for " in line]

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+import qddot
 from qddot.compiler.runtime.cuda import arrays, context, host_arrays, plan
 from qddot.compiler.runtime.cuda.grid import Grid
 from qddot.compiler.runtime.cuda.kernel import kernel
@@ -43,6 +44,24 @@ def test_results_are_numpys(dtype, batch):
     want = 2 * q + v  # the same two roundings
     np.testing.assert_array_equal(k(on_device(q, dtype), on_device(v, dtype)), want)
     np.testing.assert_array_equal(k(q, v), want)
+
+
+def test_reciprocals_are_rounded_as_division_is():
+    """All single-precision significands, the borders of where the short way holds, and what lies beyond them."""
+    b = qddot.Builder("slide")
+    b.link("cart", mass=1.0)
+    b.joint("x", "world", "cart", qddot.joints.Prismatic("x"))
+    robot, few = b.robot(), np.random.default_rng(0)
+    ones = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)
+    ends = np.ldexp(ones[::4099], few.choice([-126, -110, -101, -100, -99, 0, 99, 100, 101, 120, 126], len(ones[::4099])))
+    for dtype, masses in (
+        ("float32", np.concatenate([ones, ends.astype(np.float32)])),
+        ("float64", few.uniform(1.0, 2.0, 1 << 22)),
+        ("float64", np.ldexp(few.uniform(1.0, 2.0, 1 << 16), few.integers(-1020, 1020, 1 << 16))),
+    ):
+        kernel = robot.kernel("mass_matrix_inverse", target="cuda", dtype=dtype, free=("cart.mass",))
+        found = kernel(on_device(np.zeros((len(masses), 1)), dtype), on_device(masses.astype(dtype), dtype))
+        np.testing.assert_array_equal(np.asarray(found).ravel(), 1.0 / masses.astype(dtype))
 
 
 def test_batches_broadcast_and_stride():
@@ -172,6 +191,9 @@ def test_torch():
         pytest.skip("PyTorch finds no card")
     k, _ = twice_plus("float32")
     q = torch.randn(100_000, 3, device="cuda", requires_grad=True)
+    with pytest.raises(InputError, match=r"q keeps gradients.*robot\.torch\(\)"):
+        k(q, torch.randn(3, device="cuda"))
+    q = q.detach()
     v = torch.randn(3, device="cuda")
     result = k(q, v)
     assert isinstance(result, torch.Tensor)

@@ -111,6 +111,12 @@ d = on_device(np.ones(3))
 r = k(d, d)
 if os.fork() == 0:
     try:
+        try:
+            k(d, d)
+        except ValueError as error:
+            assert "before this process was forked" in str(error)
+        else:
+            os._exit(3)
         k(np.ones(3), np.ones(3))
     except ValueError as error:
         print(error, flush=True)

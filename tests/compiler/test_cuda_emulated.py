@@ -1,52 +1,18 @@
 """`target="cuda"` from end to end without a card: the driver's stand-in, and its launches on emulated threads."""
 
-import ctypes
-import re
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
 import qddot
-from qddot.compiler.codegen.abi import grid, grid_steps
+from qddot.compiler.codegen.abi import grid
 from qddot.compiler.runtime.cuda import arrays
-from qddot.compiler.targets import nvptx
 from qddot.errors import InputError
 from qddot.simulation import Rollout
 from tests.support import golden_grids
-from tests.support.grid_emulation import PRELUDE, Threads
-
-TYPES = {"i64": ctypes.c_int64, "ptr": ctypes.c_void_p, "double": ctypes.c_double}
-LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, *[ctypes.c_uint] * 4, ctypes.POINTER(ctypes.c_void_p))
-
-
-class Card:
-    """Runs what is launched, if its kernel is known."""
-
-    def __init__(self):
-        self.launched = []
-        self._threads, self._types = None, ()
-        self.callback = LAUNCHER(self._launch)
-
-    def knows(self, text, block):
-        """From now on launches are of this module."""
-        self._threads = Threads(text, block)
-        (signature,) = re.findall(r"define void @rows\((.*)\) #1", text)
-        self._types = [TYPES[x.split()[0]] for x in signature.split(", ")][:-1]
-
-    def _launch(self, name, blocks, layers, block, shared_bytes, parameters):
-        self.launched.append((name.decode(), blocks, layers))
-        given = [kind.from_address(parameters[k]) for k, kind in enumerate(self._types)]
-        self._threads.run(name.decode(), given, (blocks, layers), shared_bytes)
-        return 0
-
-
-@pytest.fixture
-def card(fake):
-    made = Card()
-    fake.set("launcher", ctypes.cast(made.callback, ctypes.c_void_p).value)
-    yield made
-    fake.set("launcher", 0)
+from tests.support.emulated_card import steps_of
 
 
 def kernels(card, name, function, **options):
@@ -83,8 +49,58 @@ def test_arrays_on_the_device(card):
     assert card.launched[-1][0] == "rows"
 
 
+PACKAGES = {
+    "qddot": lambda monkeypatch: (lambda x: x, lambda x: x),
+    "interface": lambda monkeypatch: (fake_cuda.Foreign, lambda x: x),
+    "torch": lambda monkeypatch: stand_in(monkeypatch, "torch", "Tensor"),
+    "cupy": lambda monkeypatch: stand_in(monkeypatch, "cupy", "ndarray"),
+    "jax": lambda monkeypatch: stand_in(monkeypatch, "jax", "Array"),
+}
+
+
+def stand_in(monkeypatch, package, title):
+    """What makes an array of a package of one on the card, and what it was made of."""
+    module = getattr(fake_cuda, package)(*([7] if package != "jax" else []))
+    monkeypatch.setitem(sys.modules, package, module)
+    return getattr(module, title), lambda x: x.array
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_methods_of_a_robot_on_arrays_of_a_card(card, monkeypatch, package, dtype):
+    """They are computed there, by a kernel of their type, and the result stays there, as an array of the same package."""
+    robot, _, here = kernels(card, "double_pendulum", "forward_dynamics", dtype=dtype)
+    wrap, unwrap = PACKAGES[package](monkeypatch)
+    given = states(robot, 40, dtype)
+    there = [wrap(arrays.to_device(x)) for x in given]
+    result = robot.forward_dynamics(*there)
+    assert type(result) is (arrays.DeviceArray if package == "interface" else type(there[0]))
+    np.testing.assert_array_equal(unwrap(result), here(*given))
+    with pytest.raises(InputError, match=r"Robot.integrate is computed on the CPU by several kernels.*give "):
+        robot.integrate(*there[:2])
+    with pytest.raises(InputError, match=r"float(32|64)"):  # nor are arrays on a card cast in silence
+        robot.forward_dynamics(*there[:2], wrap(arrays.to_device(given[2].astype(f"float{96 - int(dtype[5:])}"))))
+    with pytest.raises(InputError, match="batch on the host"):
+        robot.forward_dynamics(*there[:2], given[2])
+    with pytest.raises(InputError, match="lies on a card"):
+        robot.forward_dynamics(*there, {robot.link_names[0]: wrap(arrays.to_device(np.ones((40, 6), dtype)))})
+    with pytest.raises(InputError, match="q lies on a card"):
+        robot.forward_dynamics_derivatives(*there, np.ones((robot.model.n_links, 6), dtype))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_derivatives_on_a_card_are_views_of_one_result(card, monkeypatch, package):
+    robot, _, here = kernels(card, "double_pendulum", "forward_dynamics_derivatives")
+    wrap, unwrap = PACKAGES[package](monkeypatch)
+    given = states(robot, 5)
+    found = robot.forward_dynamics_derivatives(*(wrap(arrays.to_device(x)) for x in given))
+    for k, x in enumerate(found):
+        np.testing.assert_array_equal(np.asarray(unwrap(x)), here(*given)[:, k])
+
+
 def test_a_result_in_parts(card, monkeypatch):
     monkeypatch.setattr(grid, "ONE_THREAD_MAX_OPS", 1500)
+    monkeypatch.setattr(grid, "LAYER_OPS", 700)
     monkeypatch.setattr(grid, "REPEATED_MAX_RATIO", 4.0)
     robot, kernel, here = kernels(card, "quadruped", "forward_dynamics_derivatives", dtype="float32", packed=True)
     given = states(robot, 33, "float32")
@@ -113,13 +129,6 @@ def test_what_the_driver_says_of_a_kernel(card):
 
 
 # ---- simulations
-
-
-def steps_of(card, robot, controls=None, **options):
-    """Simulations on a card are of this step from now on."""
-    rollout = Rollout(robot, controls, target="cuda", **options)
-    text = grid_steps.render(*rollout.traced(), nvptx.named(""), PRELUDE)
-    card.knows(text, 128)
 
 
 def damping(t, q, v):

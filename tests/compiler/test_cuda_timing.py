@@ -62,7 +62,7 @@ def test_copies_read_and_write(context, monkeypatch):
 
 
 def test_columns_are_rows_of_the_view():
-    array = DeviceArray(None, 1000, (3, 5), (5, 1), np.dtype("float32"))
+    array = DeviceArray(SimpleNamespace(context=None), 1000, (3, 5), (5, 1), np.dtype("float32"))
     assert (array.T.shape, array.T.strides, array.T.pointer) == ((5, 3), (1, 5), 1000)
     assert array.T[2].pointer == 1000 + 2 * 4
     assert array.T[2].strides == (5,)

@@ -204,5 +204,5 @@ def test_complex_and_single_precision_states(floating):
     exact = floating.inverse_dynamics(q, v, v)
     assert np.allclose(floating.inverse_dynamics(q.astype(complex), v, v), exact, rtol=ROUNDING, atol=ROUNDING)
     single = floating.inverse_dynamics(q.astype(np.float32), v.astype(np.float32), v.astype(np.float32))
-    assert single.dtype == float
-    assert np.allclose(single, exact, rtol=1e-4, atol=1e-4)  # the states themselves were rounded to single precision
+    assert single.dtype == np.float32
+    assert np.allclose(single, exact, rtol=1e-3, atol=1e-3)  # the states, and all that is computed, in single precision

@@ -286,6 +286,28 @@ EXPORT int cuMemcpyDtoDAsync_v2(device_pointer to, device_pointer from, size_t s
     IN_CONTEXT note("DtoD %zu stream %zu\n", size, (size_t)stream);
     return copied(HOST(to), HOST(from), size, 1, 1);
 }
+typedef struct {
+    size_t x, y;
+    unsigned type;
+    void *host;
+    device_pointer device;
+    void *array;
+    size_t pitch;
+} Side;
+EXPORT int cuMemcpy2DAsync_v2(const void *rectangle, void *stream) {
+    const struct {
+        Side from, to;
+        size_t width, height;
+    } *own = rectangle;
+    const Side *a = &own->from, *b = &own->to;
+    IN_CONTEXT note("2D %zu x %zu stream %zu\n", own->width, own->height, (size_t)stream);
+    if (a->type != 2 || b->type != 2 || a->x || a->y || b->x || b->y || a->pitch < own->width || b->pitch < own->width) return INVALID;
+    for (size_t row = 0; row < own->height; row++) {
+        int code = copied((char *)HOST(b->device) + row * b->pitch, (char *)HOST(a->device) + row * a->pitch, own->width, 1, 1);
+        if (code) return code;
+    }
+    return 0;
+}
 EXPORT int cuPointerGetAttribute(void *data, int attribute, device_pointer pointer) {
     int code = INVALID;
     IN_CONTEXT if (attribute != 9) return INVALID;

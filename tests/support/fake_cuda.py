@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import subprocess
@@ -17,6 +18,7 @@ from qddot.compiler.runtime.cuda.modules import GridCode
 from qddot.compiler.runtime.kernel import Info
 from tests.support.c_code import COMPILERS
 
+Device = collections.namedtuple("Device", "type index")  # of a tensor
 SOURCE = Path(__file__).with_suffix(".c")
 
 
@@ -119,12 +121,27 @@ def torch(stream):
     module.float32, module.float64, module.float16 = "torch.float32", "torch.float64", "torch.float16"
 
     class Tensor:
+        requires_grad, layout = False, "torch.strided"
+
         def __init__(self, array, dtype=None, is_cuda=True):
             self.array, self.is_cuda, self.shape = array, is_cuda, array.shape
+            self.device = Device("cuda" if is_cuda else "cpu", 0)
             self.dtype = dtype or f"torch.{array.dtype}"
 
         def __array__(self, dtype=None, copy=None):
             return np.array(self.array, dtype)
+
+        def __getitem__(self, index):
+            return Tensor(self.array[index])
+
+        def detach(self):
+            return self
+
+        def resolve_neg(self):
+            return self
+
+        def numpy(self):
+            return self.array
 
         def data_ptr(self):
             return self.array.pointer
@@ -138,10 +155,20 @@ def torch(stream):
         def is_neg(self):
             return False
 
+        def is_contiguous(self):
+            return arrays.is_contiguous(self.array.shape, self.array.strides)
+
     def empty(shape, dtype, device):
         assert device == ("cuda", 0)
         return Tensor(arrays.empty(shape, dtype.removeprefix("torch.")))
 
+    wrapped = types.SimpleNamespace(is_functorch_wrapped_tensor=lambda x: False)
+    module._C = types.SimpleNamespace(_functorch=wrapped)
+    dual = types.SimpleNamespace(unpack_dual=lambda x: types.SimpleNamespace(tangent=None))
+    module.autograd = types.SimpleNamespace(forward_ad=dual)
+    module.is_grad_enabled = lambda: True
+    module.from_numpy = lambda x: Tensor(x, is_cuda=False)
+    module.empty_like = lambda x: Tensor(arrays.empty(x.shape, x.array.dtype))
     module.Tensor, module.empty, module.device = Tensor, empty, lambda kind, ordinal: (kind, ordinal)
     module.cuda = types.SimpleNamespace(current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream))
     return module
@@ -152,14 +179,18 @@ def cupy(stream):
     module = types.ModuleType("cupy")
 
     class ndarray:
-        def __init__(self, array):
+        def __init__(self, array, dtype=None):
+            array = array if dtype is None else arrays.empty(array, dtype)
             self.array, self.shape, self.dtype = array, array.shape, array.dtype
             self.strides = tuple(s * array.dtype.itemsize for s in array.strides)
             self.data = types.SimpleNamespace(ptr=array.pointer, device_id=array.device)
 
+        def __getitem__(self, index):
+            return ndarray(self.array[index])
+
     module.ndarray, module.empty = ndarray, lambda shape, dtype: ndarray(arrays.empty(shape, dtype))
     module.cuda = types.SimpleNamespace(
-        get_current_stream=lambda: types.SimpleNamespace(ptr=stream),
+        get_current_stream=lambda device=-1: types.SimpleNamespace(ptr=stream),
         runtime=types.SimpleNamespace(getDevice=lambda: 0),
         Device=lambda ordinal: contextlib.nullcontext(),
     )
@@ -171,11 +202,16 @@ def jax():
     module = types.ModuleType("jax")
 
     class Array(Capsuled):
-        waited = 0
+        waited, shape = 0, property(lambda self: self.array.shape)
+        dtype = property(lambda self: self.array.dtype)
+        devices = staticmethod(lambda: [types.SimpleNamespace(platform="gpu")])
 
         def block_until_ready(self):
             self.waited += 1
             return self
+
+        def __getitem__(self, index):
+            return Array(self.array[index])
 
     class Tracer(Array):
         pass

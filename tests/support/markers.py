@@ -16,7 +16,14 @@ from pathlib import PurePath
 
 MARKERS = tuple(line.split()[0] for line in (__doc__ or "").splitlines()[2:] if line)
 
-OF_FOLDER = {"compiler": "llvm", "simulation": "llvm", "tasks": "llvm", "oracles": "oracle", "cli": "process"}
+OF_FOLDER = {
+    "compiler": "llvm",
+    "simulation": "llvm",
+    "tasks": "llvm",
+    "torch": "llvm",
+    "oracles": "oracle",
+    "cli": "process",
+}
 OF_FILE = {
     "llvm": (
         *("comparison", "derivatives", "export_library", "force_derivatives", "hybrid_derivatives", "parameters"),
@@ -26,7 +33,7 @@ OF_FILE = {
         *("c99", "c_function", "export_library", "cache", "cache_key", "cortex_m4", "forks", "machines", "recording"),
         *("mutants", "benchmarks", "benchmarks_gpu", "export_file", "export_project", "cuda_driver", "cuda_device"),
     ),
-    "gpu": ("cuda_device", "cuda_kernels"),
+    "gpu": ("cuda_device", "cuda_kernels", "torch_cuda"),
 }
 # within folders that do
 NO_LLVM = (

@@ -20,7 +20,9 @@ HOW = {
     "brax": "pip install 'qddot[models]'",
     "mujoco_warp": "pip install 'qddot[models]'",
     "xacro": "pip install 'qddot[xacro]'",
+    "torch": "pip install 'qddot[torch]'",
     "gymnasium": "pip install 'qddot[test]'",
+    "jax": "pip install 'qddot[jax]'",
 }
 MISSING = frozenset(filter(None, os.environ.get("QDDOT_TEST_WITHOUT", "").replace(" ", "").split(",")))
 

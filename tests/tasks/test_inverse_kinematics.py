@@ -318,7 +318,7 @@ def test_shapes(arm, reached):
     strided = np.asfortranarray(T[::-2][:4])
     assert np.array_equal(arm.inverse_kinematics({TOOL: strided}).q, arm.inverse_kinematics({TOOL: strided.copy()}).q)
     single = arm.inverse_kinematics({TOOL: T[:4].astype(np.float32)}, tolerance=1e-5)
-    assert single.q.dtype == np.float64
+    assert single.q.dtype == np.float32
     assert single.success.all()
     assert np.array_equal(
         arm.inverse_kinematics({TOOL: T[0]}, [0] * 6).q, arm.inverse_kinematics({TOOL: T[0]}, np.zeros(6)).q

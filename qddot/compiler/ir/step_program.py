@@ -49,6 +49,8 @@ class Layout(NamedTuple):
     lanes: int
     scratch: int = 0
     dtype: str = "float64"
+    backwards: bool = False  # in time: each step has the number before that of the last one
+    held_parts: tuple[int, ...] = ()  # where held inputs are several arrays, the numbers of each
 
     @property
     def n_inputs(self) -> int:

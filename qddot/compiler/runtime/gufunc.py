@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 from qddot.compiler.ir.packed_output import Layout
 from qddot.compiler.runtime import result_pool, thread_pool
 from qddot.compiler.runtime.arguments import REAL, Signature, check_numpy_out
+from qddot.compiler.runtime.array_kinds import (
+    Given,
+    given,
+    handed_back,
+    is_list_of_numbers,
+    kind_of,
+    mapped,
+    no_gradients,
+    on_host,
+)
 from qddot.compiler.runtime.fastcall import one_state
 from qddot.compiler.runtime.kernel import Entry, Info, Kernel, Shape, Source
 from qddot.compiler.runtime.llvm_compile import Code, library_functions
@@ -60,6 +70,14 @@ def _entry(code: Code, names: Sequence[str], inputs: Sequence[Shape], output: Sh
     return Entry(call, batches, one_state(code, label, info.dtype), ufunc)
 
 
+def loop_of(kernel: Kernel) -> int:
+    """The address of a kernel's inner loop, `void loop(char **args, intptr_t *dimensions, intptr_t *steps, void *env)`."""
+    batches = kernel._batches
+    if not isinstance(batches, Batches):
+        raise InputError(f"{kernel.info.function}: this kernel's code cannot run on this machine")
+    return batches.address
+
+
 class Batches:
     """A ufunc with what batches need around it: threads, and errors in terms of the kernel's arguments."""
 
@@ -82,6 +100,12 @@ class Batches:
 
     def __call__(self, *args: Any, out: Any = None, **others: Any) -> NDArray[Any]:
         """The result for one state or a batch."""
+        for x in args:
+            if x.__class__ is not np.ndarray and not is_list_of_numbers(x):
+                found = given(dict(zip(self.names, args, strict=False)))
+                if found.kind is not None or kind_of(out) is not None:
+                    return self._of_package(found, args, out, others)
+                break
         try:
             if others or len(args) != self._count:
                 raise TypeError
@@ -103,6 +127,23 @@ class Batches:
             if error.args:
                 raise
             raise MemoryError(f"{self.info.function}: no memory is left for the kernel's scratch space") from None
+
+    def _of_package(self, found: Given, args: tuple[Any, ...], out: Any, others: Mapping[str, Any]) -> Any:
+        """The result for arrays of another package on the host, as an array of that package; numbers are not copied."""
+        function = self.info.function
+        self.signature.check_call(len(args), others)
+        if found.keeps_gradients:
+            raise no_gradients(found.kind, f"{function}: {found.keeps_gradients}", "a kernel")
+        if found.on_device:
+            raise InputError(
+                f"{function}: an input lies on a card, and this kernel runs on the CPU; make it with target='cuda', or "
+                f"copy inputs to the host"
+            )
+        hosted = [mapped(on_host, x, name) for name, x in zip(self.names, args, strict=True)]
+        if out is None:
+            return handed_back(found._replace(dtype=None), self(*hosted))
+        self(*hosted, out=on_host(out, "out"))
+        return out
 
     def _fresh(self, args: tuple[Any, ...]) -> NDArray[Any] | None:
         """Memory for the result of a plain batch: one batch axis, in the first input and as long in all that have it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ class Info:
     free: tuple[str, ...] = ()
     why: str = ""
     fused: bool = True
+    product: str = ""  # with the Jacobian of the function: "VJP", "JVP", "VJP of the VJP", …
+    parts: tuple[tuple[str, Shape], ...] = ()  # of a result that is a row of gradients: of which inputs, and their shapes
 
 
 class Entry(NamedTuple):
@@ -114,6 +117,21 @@ class Kernel:
             raise InputError(f"{self.info.function}: this kernel's results are not packed; kernel(..., packed=True) is")
         return self.layout.unpack(result)
 
+    def parts(self, result: Any) -> dict[str, NDArray[Any]]:
+        """The gradients in a row that a VJP gave, by the input's name, each in its shape: views of the result."""
+        if not self.info.parts:
+            raise InputError(f"{self.info.function}: the result of this kernel has no parts; kernel(..., vjp=True) has")
+        row = result if hasattr(result, "shape") else np.asarray(result)
+        count = sum(prod(shape) for _, shape in self.info.parts)
+        if tuple(row.shape[-1:]) != (count,):
+            raise InputError(f"a row of gradients has shape {tuple(row.shape)}; its last axis must have {count} numbers")
+        found, first = {}, 0
+        for name, shape in self.info.parts:
+            own = row[..., first : first + prod(shape)]
+            found[name] = own.reshape((*own.shape[:-1], *shape))
+            first += prod(shape)
+        return found
+
     def finite(self, *args: Any) -> NDArray[np.bool_]:
         """Which samples have finite inputs. The others give results that mean nothing, and spoil no other sample."""
         ok: Any = True
@@ -152,6 +170,5 @@ class Kernel:
     def __repr__(self) -> str:
         i = self.info
         free = f", free {', '.join(i.free)}" if i.free else ""
-        return (
-            f"<Kernel {i.function}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"
-        )
+        what = f"{i.product} of {i.function}" if i.product else i.function
+        return f"<Kernel {what}: {i.method}, {i.form}, {i.dtype} × {i.lanes} lanes, {i.instructions} instructions{free}>"

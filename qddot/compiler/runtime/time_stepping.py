@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -83,21 +83,47 @@ class TimeLoop:
         while done < steps:
             count = min(most, steps - done)
             made = (first + done + count) // every - (first + done) // every
-            piece = held[:, done : done + count], parameters, records[:, rows : rows + made]
-            state = self._all_samples(state, *piece, times, (count, first + done, every))
+            piece = [held[:, done : done + count], parameters, records[:, rows : rows + made]]
+            state = self._all_samples([state, *piece], times, (count, first + done, every))
             done, rows = done + count, rows + made
         return state
 
-    def _all_samples(
-        self, state: Array, held: Array, parameters: Array, records: Array, times: tuple[float, float], sizes: Sizes
+    def backwards(
+        self,
+        state: Array,
+        held: Sequence[Array],
+        parameters: Array,
+        *,
+        times: tuple[float, float],
+        first: int,
+        records: Array,
     ) -> Array:
+        """The same for a loop backwards in time (`Layout.backwards`), through as many steps as `records` has rows.
+
+        `first` is the highest number of them. All rows are in the order of time, and every step is recorded.
+        """
+        state, left = np.ascontiguousarray(state), records.shape[1]
+        most = max(1, _MAX_OPS_PER_CALL // (self._operations * len(state)))
+        while left:
+            count = min(most, left)
+            rows = slice(left - count, left)
+            own, *further, made = (x[:, rows][:, ::-1] for x in (*held, records))
+            state = self._all_samples([state, own, parameters, made], times, (count, first, 1), further)
+            left, first = left - count, first - count
+        return state
+
+    def _all_samples(
+        self, arrays: list[Array], times: tuple[float, float], sizes: Sizes, further: Sequence[Array] = ()
+    ) -> Array:
+        """For states, held inputs, parameters and records, and more held inputs: states at the end."""
+        state = arrays[0]
         out = np.empty_like(state)
         operations = len(state) * sizes[0] * self._operations
         edges = split(len(state), operations // _MIN_OPS_PER_THREAD, multiple=self.layout.lanes)
 
         def part(low: int, high: int) -> None:
-            arrays = [x[low:high] for x in (state, held, parameters, records, out)]
-            self._run(self._arguments(arrays, times, sizes))
+            own = [x[low:high] for x in (*arrays, out, *further)]
+            self._run(self._arguments(own, times, sizes))
 
         if len(edges) == 2:
             part(*edges)
@@ -109,14 +135,18 @@ class TimeLoop:
         self._function(given.pointers, given.numbers, given.strides, self._env)
 
     def _arguments(self, arrays: list[Array], times: tuple[float, float], sizes: Sizes) -> _Arguments:
-        """For states, held inputs, parameters, records, and states at the end."""
+        """For states, held inputs, parameters, records, states at the end, and more held inputs."""
+        arrays, further = arrays[:5], arrays[5:]
         clock = np.array([0.0, 0.0, *times])
         scratch = np.empty(self.layout.scratch + 64, np.uint8)
         aligned = -(-scratch.ctypes.data // 64) * 64
-        pointers = (ctypes.c_void_p * 7)(*(a.ctypes.data for a in (*arrays, clock)), aligned)
+        addresses = *(a.ctypes.data for a in (*arrays, clock)), aligned, *(a.ctypes.data for a in further)
+        pointers = (ctypes.c_void_p * len(addresses))(*addresses)
         numbers = (ctypes.c_int64 * 4)(len(arrays[0]), *sizes)
         strides = [a.strides[0] for a in arrays] + [arrays[1].strides[1], arrays[3].strides[1]]
-        return _Arguments(pointers, numbers, (ctypes.c_int64 * 7)(*strides), (*arrays, clock, scratch))
+        strides += [n for a in further for n in a.strides[:2]]
+        keep = (*arrays, clock, scratch, *further)
+        return _Arguments(pointers, numbers, (ctypes.c_int64 * len(strides))(*strides), keep)
 
     def stepper(self, state: Array, held: Array, parameters: Array, times: tuple[float, float]) -> Callable[[int], None]:
         """A function that makes step number k of all samples in these arrays, in place, with nothing to look up.

@@ -26,4 +26,10 @@ AARCH64 = Architecture(
         "  %invalid = trunc i64 %flags.now to i1",
     ),
     restore_float_status=('  call void asm sideeffect "msr fpsr, $0", "r,~{memory}"(i64 %flags)',),
+    keep_subnormals=(  # bit 24 flushes
+        '  %mode = call i64 asm sideeffect "mrs $0, fpcr", "=r,~{memory}"()',
+        "  %mode.kept = and i64 %mode, -16777217",
+        '  call void asm sideeffect "msr fpcr, $0", "r,~{memory}"(i64 %mode.kept)',
+    ),
+    restore_subnormals=('  call void asm sideeffect "msr fpcr, $0", "r,~{memory}"(i64 %mode)',),
 )

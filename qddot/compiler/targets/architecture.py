@@ -38,6 +38,9 @@ class Architecture:
     save_float_status: tuple[str, ...] = ()  # lines that keep the status and clear its flags
     read_invalid: tuple[str, ...] = _ALWAYS  # lines that set %invalid if an operation has been invalid since then
     restore_float_status: tuple[str, ...] = ()
+    # Other people's threads may flush subnormal numbers to zero; ours do not.
+    keep_subnormals: tuple[str, ...] = ()
+    restore_subnormals: tuple[str, ...] = ()
 
     def opaque_pointer(self, result: str, pointer: str) -> str:
         """A line that copies a pointer so that LLVM cannot tell that both are equal, and merges no loads through them."""
@@ -52,5 +55,6 @@ class Architecture:
         """
         uses = any(" asm " in line for line in self.save_float_status)
         none = {"save_float_status": (), "read_invalid": _ALWAYS, "restore_float_status": (), "spin_hint": ""}
+        none |= {"keep_subnormals": (), "restore_subnormals": ()}
         plain = replace(self, **none) if uses else self  # type: ignore[arg-type]
         return replace(plain, pointer_constraint="")

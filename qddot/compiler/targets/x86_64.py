@@ -54,4 +54,14 @@ X86_64 = Architecture(
         "  %invalid = trunc i32 %flags.now to i1",
     ),
     restore_float_status=("  call void @llvm.x86.sse.ldmxcsr(ptr %flags)",),
+    keep_subnormals=(  # bits 15 and 6 flush results and operands
+        "  %mode = alloca i32",
+        "  %own.mode = alloca i32",
+        "  call void @llvm.x86.sse.stmxcsr(ptr %mode)",
+        "  %mode.all = load i32, ptr %mode",
+        "  %mode.kept = and i32 %mode.all, -32833",
+        "  store i32 %mode.kept, ptr %own.mode",
+        "  call void @llvm.x86.sse.ldmxcsr(ptr %own.mode)",
+    ),
+    restore_subnormals=("  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",),
 )

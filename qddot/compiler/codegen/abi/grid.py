@@ -40,11 +40,15 @@ from qddot.compiler.ir.program import Program
 from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
 from qddot.compiler.targets.target import Target
 
-# By registers and spills that NVIDIA's assembler reports, not by times on a card (docs/decisions/0044)
-ONE_THREAD_MAX_OPS = 4500  # of a program whose values are mostly in registers
-REPEATED_MAX_RATIO = 1.7  # of the operations of all threads of a state to those of one
+# Chosen by times on an H200 (docs/decisions/0044)
+ONE_THREAD_MAX_OPS = 8000  # of a program that one thread computes
+LAYER_OPS = 3000  # that each thread would have if several did not repeat any
+NEAR_MAX_OPS = {"float": 10_000, "double": 800}  # of a program that has no branches at sines and reciprocals
+MAX_REGISTERS = {"float": ((600, 0), (1000, 80), (3000, 168)), "double": ((1000, 168),)}  # up to so many operations
+REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those of one
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
 _SHARED_MAX_BYTES = 48 << 10  # of a block on every card
+_PROCESSOR_REGISTERS = 65_536  # of a multiprocessor
 STAGED_MAX_BYTES = 14_000  # of a warp's input rows in shared memory; results, sines and cosines come on top
 
 
@@ -55,14 +59,14 @@ class GridOptions(NamedTuple):
     groups: int = 1
     function_max_ops: int = 8000
     tile_buffers: int = 1
-    near_max_ops: int = 5000  # of a program without branches at sines, with a second one for angles far from zero
+    near_max_ops: int = 10_000  # of a program without branches at sines, with a second one for angles far from zero
     direct_max_numbers: int = 8  # of a row that is not staged in shared memory
     max_registers: int = 0  # of a thread; 0: what the assembler takes
     strided: bool = True
     warps_per_state: int = 1  # that share its values; more than 1: in phases
     phase_ops: int = 0  # of each warp; 0: by cost
     level_step: int = 0  # operations: levels of the program within it are alike (thread_phases); 0: by cost
-    held_values: int = 190  # in registers
+    held_values: int = 0  # of a thread in registers; 0: for three quarters of them
     most_places: int = 1600  # of a number of each state in shared memory, unless there are more for values that cross
 
 
@@ -107,7 +111,8 @@ def _render_phases(
     """Kernels whose warps compute a state together."""
     work = work_of(program, known_before(program, operands[0].angles))
     made = phases(work, options.warps_per_state, options.most_places, options.phase_ops, options.level_step)
-    own = WarpOptions(options.held_values, options.most_places)
+    registers = options.max_registers or min(255, _PROCESSOR_REGISTERS // (WARP * options.warps_per_state))
+    own = WarpOptions(options.held_values or 3 * registers // 4, options.most_places)
     kernels = [
         PhasedGrid(name, program, x, emitter, work, made, own, prelude)
         for name, x in zip(("rows", "strided"), operands, strict=False)
@@ -140,12 +145,21 @@ def _bounds(options: GridOptions) -> dict[str, int]:
 def chosen(program: Program, emitter: Emitter) -> GridOptions:
     """By the number of operations: where one thread would take long, several compute a state if that costs little twice."""
     size = len(program.body)
-    strided = size <= STRIDED_MAX_OPS
+    options = GridOptions(
+        strided=size <= STRIDED_MAX_OPS,
+        max_registers=max_registers(size, emitter.T),
+        near_max_ops=NEAR_MAX_OPS[emitter.T],
+    )
     if size <= ONE_THREAD_MAX_OPS:
-        return GridOptions(strided=strided)
-    made = parts(program, -(-size // ONE_THREAD_MAX_OPS) + 2, TILE_BYTES // number_bytes(emitter.T))
+        return options
+    made = parts(program, -(-size // LAYER_OPS), TILE_BYTES // number_bytes(emitter.T))
     total = sum(len(p.body) for _, p in made)
-    return GridOptions(groups=len(made) if total <= REPEATED_MAX_RATIO * size else 1, strided=strided)
+    return options._replace(groups=len(made) if total <= REPEATED_MAX_RATIO * size else 1)
+
+
+def max_registers(size: int, T: str) -> int:
+    """Of a thread, by the number of operations: with fewer, more threads run at a time, if few values are spilled."""
+    return next((n for most, n in MAX_REGISTERS[T] if size <= most), 0)
 
 
 def arguments(inputs: Sequence[Shape], output: Shape, T: str, direct_max_numbers: int = 0) -> Arguments:
@@ -163,7 +177,7 @@ def arguments(inputs: Sequence[Shape], output: Shape, T: str, direct_max_numbers
 
 
 def shared_row(program: Program, given: Arguments) -> int | None:
-    """The staged input whose row the result may take: each result comes when nothing reads the number at its place any more."""
+    """The staged input whose row the result may take: each result comes when the number at its place was read."""
     out, graph = given.output, program.graph
     if not out.staged or out.size > WHOLE_ROW_MAX_NUMBERS:
         return None
@@ -184,14 +198,14 @@ def shared_row(program: Program, given: Arguments) -> int | None:
 
 
 def is_near(program: Program, given: Arguments, options: GridOptions) -> bool:
-    """Whether the program computes sines and cosines itself, and is computed once more by the threads with far angles.
+    """Whether the program has no branches at sines and reciprocals, and is computed once more by threads with far numbers.
 
     Threads that write tiles together cannot do that.
     """
     graph, out = program.graph, given.output
-    has_angles = any(graph.ops[n] in ("sin", "cos") for n in program.body)
+    has_branches = any(graph.ops[n] in ("sin", "cos", "div") for n in program.body)
     fits = len(program.body) <= min(options.near_max_ops, options.function_max_ops) and options.groups == 1
-    return has_angles and fits and (not out.staged or out.size <= WHOLE_ROW_MAX_NUMBERS)
+    return has_branches and fits and (not out.staged or out.size <= WHOLE_ROW_MAX_NUMBERS)
 
 
 def strided_arguments(inputs: Sequence[Shape], output: Shape) -> Arguments:

@@ -31,7 +31,8 @@ from qddot.compiler.runtime.cuda.grid import STEP_THREADS
 from qddot.compiler.targets.target import Target
 
 FUNCTION_MAX_OPS = 8000
-MAX_REGISTERS = 0
+SMALL_STEP_MAX_OPS = 1500  # of a step that fits in these registers with little spilling, so that more threads run at a time
+SMALL_STEP_REGISTERS = 128
 _FAR = "far."  # arrays of programs for angles far from zero
 
 _PARAMETERS = (
@@ -105,7 +106,9 @@ class _Steps:
         frame = Frame("rows", _PARAMETERS, self.emitter.T, STEP_THREADS, (), sizes, self.prelude)
         functions = [line for part in self.parts for p in part.programs for line in p.text()]
         text = [self.prelude.functions, *functions, frame.text(self._sample())]
-        bounds = {"maxntidx": STEP_THREADS, **({"maxnreg": MAX_REGISTERS} if MAX_REGISTERS else {})}
+        bounds = {"maxntidx": STEP_THREADS}
+        if self.step.instructions() <= SMALL_STEP_MAX_OPS:
+            bounds["maxnreg"] = SMALL_STEP_REGISTERS
         return grid_module(text, self.emitter, bounds, ["rows"], self.prelude)
 
     def _sample(self) -> list[str]:

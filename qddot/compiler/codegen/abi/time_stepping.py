@@ -16,9 +16,12 @@ states, so that time does not drift.
 | 4        | (samples, n_state)                     | written: states at the end                     |
 | 5        | 4 doubles                              | room for t and dt; then dt and t of step zero  |
 | 6        | `Layout.scratch` bytes, aligned to 64  | scratch memory                                 |
+| 7, 8, …  | (samples, steps, n)                    | held inputs that are arrays of their own       |
 
 `sizes` are the samples, the steps, the number of the first step and how many steps lie between records; `strides` are
-the bytes from sample to sample of arguments 0 to 4, then those from row to row of arguments 1 and 3.
+the bytes from sample to sample of arguments 0 to 4, then those from row to row of arguments 1 and 3, then both of each of
+the arguments from 7 on. A loop that runs backwards in time counts the numbers of steps down; its rows are in the order in
+which it comes to them.
 """
 
 from __future__ import annotations
@@ -147,9 +150,16 @@ done:
 
 
 def _each_step(layout: Layout, emitter: Emitter) -> list[str]:
-    """`@load_controls` and `@record`, which move rows at every step: full blocks are transposed in registers."""
-    held = _block("load_controls", "gather", emitter, layout.n_state + 2, layout.n_held)
-    return [held, _block("record", "scatter", emitter, 0, layout.n_recorded)]
+    """`@load_controls0` … and `@record`, which move rows at every step: full blocks are transposed in registers."""
+    column, blocks = layout.n_state + 2, []
+    for k, width in enumerate(_held_parts(layout)):
+        blocks.append(_block(f"load_controls{k}", "gather", emitter, column, width))
+        column += width
+    return [*blocks, _block("record", "scatter", emitter, 0, layout.n_recorded)]
+
+
+def _held_parts(layout: Layout) -> tuple[int, ...]:
+    return layout.held_parts or (layout.n_held,)
 
 
 def _block(name: str, slow: str, emitter: Emitter, column: int, width: int) -> str:
@@ -216,9 +226,9 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) 
         [
             "define void @loop(ptr %args, ptr %sizes, ptr %strides, ptr %env) {",
             "entry:",
-            *_loads("a", 7, "ptr", "args"),
+            *_loads("a", 6 + len(_held_parts(layout)), "ptr", "args"),
             *_loads("n", 4, "i64", "sizes"),
-            *_loads("s", 7, "i64", "strides"),
+            *_loads("s", 5 + 2 * len(_held_parts(layout)), "i64", "strides"),
             "  %dt.p = getelementptr double, ptr %a5, i64 2",
             "  %dt = load double, ptr %dt.p",
             "  %t0.p = getelementptr double, ptr %a5, i64 3",
@@ -235,7 +245,7 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) 
             f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
             f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
             "  br label %step",
-            *_one_step(n, samples, calls, emitter),
+            *_one_step(layout, samples, calls, emitter),
             "block_done:",
             f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
             "  %b1 = add i64 %b, 1",
@@ -257,20 +267,32 @@ def _clock(name: str, place: int, emitter: Emitter) -> list[str]:
     return [*narrow, f"  %{name}.q = getelementptr {T}, ptr %a5, i64 {place}", f"  store {T} {x}, ptr %{name}.q"]
 
 
-def _one_step(n: int, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
+def _load_held(layout: Layout) -> list[str]:
+    """The rows of this step."""
+    lines = []
+    for k in range(len(_held_parts(layout))):
+        array, stride, row = (f"%a{6 + k}", f"%s{5 + 2 * k}", f"%s{6 + 2 * k}") if k else ("%a1", "%s1", "%s5")
+        lines += [
+            f"  %held.o{k} = mul i64 %k, {row}",
+            f"  %held{k} = getelementptr i8, ptr {array}, i64 %held.o{k}",
+            f"  call void @load_controls{k}(ptr %held{k}, i64 {stride}, ptr %a6, i64 %first, i64 %last)",
+        ]
+    return lines
+
+
+def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
+    n, number = layout.n_state, "sub" if layout.backwards else "add"
     return [
         "step:",
         "  %k = phi i64 [ 0, %block ], [ %k1, %step_done ]",
         "  %r = phi i64 [ 0, %block ], [ %r1, %step_done ]",
-        "  %number = add i64 %n2, %k",
+        f"  %number = {number} i64 %n2, %k",
         "  %number.x = uitofp i64 %number to double",
         *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", emitter.target.fma),
         *_clock("t", 0, emitter),
         f"  call void @gather(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
-        "  %held.o = mul i64 %k, %s5",
-        "  %held = getelementptr i8, ptr %a1, i64 %held.o",
-        "  call void @load_controls(ptr %held, i64 %s1, ptr %a6, i64 %first, i64 %last)",
+        *_load_held(layout),
         *_programs(emitter.lanes, calls),
         "  %next = add i64 %number, 1",
         "  %phase = urem i64 %next, %n3",

@@ -180,7 +180,7 @@ def define(T: str, lanes: int, fused: bool, own: bool = False) -> str:
 
 
 def define_near(T: str, lanes: int, fused: bool) -> str:
-    """`@near_sincos(x)`: the same bits for angles up to the limit, without a branch; who calls it looks which are beyond."""
+    """`@near_sincos(x)`: the same bits for angles up to the limit, without a branch; callers see to the others."""
     return _Definition(T, lanes, fused, True).near()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from contextlib import nullcontext
 from math import prod
 from types import EllipsisType
 from typing import Any
@@ -29,15 +28,14 @@ _TYPES = ("float32", "float64")
 class Lease:
     """Memory of arrays that share it: goes back to the pool when the last of them goes."""
 
-    def __init__(self, context: Context, size: int) -> None:
-        """The context is current."""
-        self.context = context
+    __slots__ = ("block", "context", "exported")
+
+    def __init__(self, context: Context, block: Block) -> None:
+        self.context, self.block = context, block
         self.exported = False  # others may use it on streams of theirs until they drop it
-        self.block: Block | None = None
-        self.block = context.pool.take(size, DEFAULT_STREAM)
 
     def __del__(self, finalizing: Any = sys.is_finalizing) -> None:
-        if self.block is not None and not finalizing():
+        if not finalizing():
             if self.exported:
                 self.context.pool.discard(self.block)
             else:
@@ -74,10 +72,10 @@ def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
 class DeviceArray:
     """An array in device memory. `copy_to_host()`, or `numpy.asarray`, brings it to the host."""
 
-    __slots__ = ("__weakref__", "_lease", "dtype", "pointer", "shape", "strides")
+    __slots__ = ("__weakref__", "_lease", "context", "dtype", "pointer", "shape", "strides")
 
-    def __init__(self, lease: Lease, pointer: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
-        self._lease, self.pointer = lease, pointer
+    def __init__(self, lease: Any, pointer: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
+        self._lease, self.pointer, self.context = lease, pointer, lease.context
         self.shape, self.strides, self.dtype = shape, strides, dtype  # strides in numbers
 
     # ---- shape
@@ -98,14 +96,9 @@ class DeviceArray:
         return self.size * self.dtype.itemsize
 
     @property
-    def context(self) -> Context:
-        """The context that it lies in."""
-        return self._lease.context
-
-    @property
     def device(self) -> int:
         """The ordinal of the device that it lies on."""
-        return self._lease.context.device.ordinal
+        return self.context.device.ordinal
 
     def __len__(self) -> int:
         if not self.shape:
@@ -113,10 +106,11 @@ class DeviceArray:
         return self.shape[0]
 
     def __getitem__(self, index: int | slice | EllipsisType | tuple[Any, ...]) -> DeviceArray:
-        """A view, by numbers and slices for leading axes."""
+        """A view, by numbers and slices, and one ellipsis for the axes that are not named."""
         keys = index if isinstance(index, tuple) else (index,)
-        if keys and keys[-1] is Ellipsis:
-            keys = keys[:-1]
+        if (at := next((k for k, key in enumerate(keys) if key is Ellipsis), None)) is not None:
+            rest = keys[at + 1 :]
+            keys = (*keys[:at], *(slice(None),) * (self.ndim - at - len(rest)), *rest)
         if len(keys) > self.ndim:
             raise IndexError(f"{len(keys)} indices for an array of {self.ndim} axes")
         start, shape, strides = 0, [], []
@@ -239,16 +233,17 @@ def empty(shape: Any, dtype: Any = "float64", context: Context | None = None) ->
     kind = np.dtype(dtype)
     if kind.name not in _TYPES or min(shape, default=0) < 0:
         raise InputError(f"an array of shape {shape} of {kind}: kernels know {', '.join(_TYPES)}, and lengths of 0 or more")
-    context, is_current = find() if context is None else (context, False)
-    with nullcontext() if is_current else context:
-        return allocated(shape, kind, context)
+    context = find()[0] if context is None else context
+    return allocated(shape, contiguous_strides(shape), kind, context, prod(shape) * kind.itemsize)
 
 
-def allocated(shape: Shape, dtype: np.dtype[Any], context: Context) -> DeviceArray:
-    """The same in a context that is current, of a shape and a type that need no check."""
-    lease = Lease(context, prod(shape) * dtype.itemsize)
-    assert lease.block is not None
-    return DeviceArray(lease, lease.block.address, shape, contiguous_strides(shape), dtype)
+def allocated(shape: Shape, strides: Shape, dtype: np.dtype[Any], context: Context, size: int) -> DeviceArray:
+    """The same, of a shape and a type that need no check, in so many bytes."""
+    block = context.pool.take_last(size)
+    if block is None:
+        with context:
+            block = context.pool.take(size, DEFAULT_STREAM)
+    return DeviceArray(Lease(context, block), block.address, shape, strides, dtype)
 
 
 def to_device(x: Any, context: Context | None = None) -> DeviceArray:

@@ -51,13 +51,16 @@ class Context:
         self.staging: Pool = host_pool(self)
         self.unwanted: list[int] = []  # modules whose kernels are gone
         self._streams: list[int] = []
+        self._pushed, self._popped_at = c_void_p(handle), byref(c_void_p())  # nobody reads what is popped
 
     def __enter__(self) -> Context:
-        self.driver.cuCtxPushCurrent_v2(self.handle)
+        if code := self.driver.push(self._pushed):
+            raise self.driver.failure(code, self.driver.push)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.driver.cuCtxPopCurrent_v2(byref(c_void_p()))
+        if code := self.driver.pop(self._popped_at):
+            raise self.driver.failure(code, self.driver.pop)
 
     def streams(self) -> list[int]:
         """Two streams of qddot's own, which do not wait for others; the context is current."""
@@ -65,6 +68,12 @@ class Context:
             while len(self._streams) < 2:
                 self._streams.append(self.driver.handle(self.driver.cuStreamCreate, _NON_BLOCKING))
             return self._streams
+
+    def free_bytes(self) -> int:
+        """Device memory that can be had, that of the pool included; the context is current."""
+        free, total = c_size_t(), c_size_t()
+        self.driver.cuMemGetInfo_v2(byref(free), byref(total))
+        return free.value + self.pool.kept_bytes()
 
     def event(self, timing: bool = False) -> int:
         """A new event; the context is current."""

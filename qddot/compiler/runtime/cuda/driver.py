@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (_DEVICEPTR, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, _DEVICEPTR, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (_DEVICEPTR, _DEVICEPTR, c_size_t, c_void_p),
+    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
     "cuPointerGetAttribute": (c_void_p, c_int, _DEVICEPTR),
     "cuStreamCreate": (c_void_p, c_uint),
     "cuStreamSynchronize": (c_void_p,),
@@ -81,7 +82,7 @@ class Driver:
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, name: str) -> None:
-        self.pid = os.getpid()
+        self.forked = False  # this process is a child of the one that loaded it
         try:
             # On 64-bit Windows both conventions of calling are one.
             library = ctypes.CDLL(name)
@@ -95,6 +96,12 @@ class Driver:
                 function.argtypes, function.restype, function.errcheck = kinds, c_int, self._checked
                 setattr(self, title, function)
             self._describe = library.cuGetErrorName, library.cuGetErrorString
+            # Without conversions of arguments and without a check, both of which Python pays for in every call: arguments
+            # are objects of ctypes, and the caller looks at the return code (`failure`).
+            self.launch: Any = library["cuLaunchKernel"]
+            self.get_current: Any = library["cuCtxGetCurrent"]
+            self.push: Any = library["cuCtxPushCurrent_v2"]
+            self.pop: Any = library["cuCtxPopCurrent_v2"]
         except AttributeError as error:
             raise InputError(f"NVIDIA's driver {name} is too old ({error}): {_ADVICE}") from None
         for describe in self._describe:
@@ -119,8 +126,12 @@ class Driver:
 
     def _checked(self, result: int, function: Any, arguments: tuple[Any, ...]) -> int:
         if result:
-            raise DeviceError(f"{function.__name__}: {self.described(result)}", result)
+            raise self.failure(result, function)
         return result
+
+    def failure(self, code: int, function: Any) -> DeviceError:
+        """The error of a function that returned this code."""
+        return DeviceError(f"{function.__name__}: {self.described(code)}", code)
 
     def described(self, code: int) -> str:
         """A return code by its name and the driver's words for it."""
@@ -176,17 +187,26 @@ def driver() -> Driver:
             if _loaded is None:
                 _loaded = Driver(_library())
             found = _loaded
-    if found.pid != os.getpid():
+    if found.forked:
         raise InputError(_FORKED)
     return found
 
 
-def usable(own: Driver, pid: Any = os.getpid, is_finalizing: Any = sys.is_finalizing) -> bool:
+def _after_in_child() -> None:
+    if _loaded is not None:
+        _loaded.forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_in_child)
+
+
+def usable(own: Driver, is_finalizing: Any = sys.is_finalizing) -> bool:
     """Whether memory and modules may still be freed: not in a forked child, nor when the interpreter ends.
 
-    The functions are its own, because modules are empty when the last objects go.
+    The function is its own, because modules are empty when the last objects go.
     """
-    return not is_finalizing() and bool(own.pid == pid())
+    return not is_finalizing() and not own.forked
 
 
 def _library() -> str:

@@ -3,39 +3,52 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import byref, c_int64, c_uint, c_void_p
+from operator import add
 from typing import NamedTuple
 
 from qddot.compiler.runtime.arguments import Signature
-from qddot.compiler.runtime.cuda.arrays import contiguous_strides, is_contiguous
+from qddot.compiler.runtime.cuda.arrays import contiguous_strides, extent, is_contiguous
 from qddot.compiler.runtime.cuda.context import Context
 from qddot.compiler.runtime.cuda.layout import Batch, batch, broadcast
 from qddot.compiler.runtime.cuda.modules import Function, GridCode
-from qddot.errors import DeviceError, InputError
+from qddot.errors import InputError
 
 Shape = tuple[int, ...]
 
 MOST_SCRATCH_BYTES = 1 << 30  # of the scratch memory of a launch, where one block needs less
 _SCRATCH_SHARE = 8  # and at most this part of the device's memory
-_MAX_BLOCKS = 2**31 - 1  # gridDim.x
+MAX_BLOCKS = 2**31 - 1  # gridDim.x
 
 
-class _Arguments:
-    """Values of a launch's parameters, and the addresses of them that the driver reads."""
+class Arguments:
+    """What the driver is called with, as objects of ctypes that are made once: converting numbers takes longer than a call.
 
-    __slots__ = ("addresses", "values")
+    The values that change from call to call lie side by side: addresses of the operands and of scratch memory, which are
+    `changing` in the order of the kernel's parameters.
+    """
 
-    def __init__(self, values: Sequence[int]) -> None:
-        self.values = (c_int64 * len(values))(*values)
+    __slots__ = ("calls", "current", "current_at", "stream", "values")
+
+    def __init__(
+        self, values: Sequence[int], changing: Sequence[int], handles: Sequence[int], shape: Sequence[int]
+    ) -> None:
+        """`shape` is the blocks along x and y, the threads, and the bytes of shared memory."""
+        count = len(values)
+        order = [*changing, *sorted(set(range(count)) - set(changing))]
+        self.values = (c_int64 * count)(*(values[k] for k in order))
         first = ctypes.addressof(self.values)
-        self.addresses = (c_void_p * len(values))(*(first + 8 * k for k in range(len(values))))
-
-
-class _Launch(NamedTuple):
-    handles: tuple[int, ...]  # functions
-    blocks: int
-    offsets: tuple[tuple[int, ...], ...]  # in bytes, of each launch and operand
+        addresses = (c_void_p * count)()
+        for place, k in enumerate(order):
+            addresses[k] = first + 8 * place
+        x, y, threads, shared = map(c_uint, shape)
+        one, none = c_uint(1), c_void_p()
+        self.stream = c_void_p()
+        self.calls = [(c_void_p(h), x, y, one, threads, one, one, shared, self.stream, addresses, none) for h in handles]
+        self.current = c_void_p()  # for the answer to which context is current
+        self.current_at = byref(self.current)
 
 
 class Plan:
@@ -43,7 +56,8 @@ class Plan:
 
     def __init__(self, code: GridCode, own: Signature, context: Context, operands: Operands) -> None:
         """The context is current. The last operand is the output; None: it is new and contiguous."""
-        size, grid = operands.itemsize, code.grid
+        self.itemsize = size = operands.itemsize
+        grid = code.grid
         self.shape = (*operands.batch, *own.output)
         shapes, strides = list(operands.shapes), list(operands.strides)
         if len(shapes) == len(own.inputs):
@@ -57,16 +71,21 @@ class Plan:
         )
         ends = [tuple(t[c:]) for t, c in zip(strides, cuts, strict=True)]
         functions = self._functions(code, own, context, [is_contiguous(i, e) for i, e in zip(inner, ends, strict=True)])
-        values, self._places = [covered.states], []
+        values, places = [covered.states], []
         for step, end in zip(covered.steps, ends, strict=True):
-            self._places.append(len(values))
+            places.append(len(values))
             values += [0, step, *end]
-        self._values = [*values, 0]
-        self.scratch_bytes, blocks = _scratch(code, context, functions, -(-covered.states // grid.states), size)
-        offsets = tuple(tuple(size * x for x in offset) for offset in covered.offsets()) if 0 not in self.shape else ()
-        self._launch = _Launch(tuple(f.handle for f in functions), blocks, offsets)
-        self._function, self._driver = own.function, context.driver
-        self._grid, self._free = grid, list[_Arguments]()
+        places.append(len(values))
+        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-covered.states // grid.states), size)
+        whole = blocks, grid.groups, grid.threads, grid.shared_bytes
+        self._made_of = [*values, 0], places, [f.handle for f in functions], whole
+        self._pack = struct.Struct(f"{len(places)}Q").pack_into
+        # In bytes, of each launch, operand, and scratch memory.
+        self._offsets = [(*(size * x for x in offset), 0) for offset in covered.offsets()] if 0 not in self.shape else []
+        self._has_offsets = len(self._offsets) > 1
+        self._driver, self._free = context.driver, list[Arguments]()
+        reaches = [extent(s, t) for s, t in zip(shapes, strides, strict=True)]
+        *self._inputs_reach, self._output_reach = [(size * low, size * high) for low, high in reaches]
 
     @staticmethod
     def _functions(code: GridCode, own: Signature, context: Context, contiguous: list[bool]) -> list[Function]:
@@ -81,28 +100,37 @@ class Plan:
             )
         return loaded.strided
 
-    def launch(self, pointers: Sequence[int], stream: int, scratch: int) -> None:
-        """Puts the work on a stream; the context is current."""
-        # Not shared while it is filled and read, by threads or by handlers of signals.
+    def borrow(self) -> Arguments:
+        """Arguments that nobody else has, neither a thread nor a handler of a signal; `launch` gives them back."""
         try:
-            own = self._free.pop()
+            return self._free.pop()
         except IndexError:
-            own = _Arguments(self._values)
-        values, grid = own.values, self._grid
-        values[-1] = scratch
-        handles, blocks, all_offsets = self._launch
-        try:
-            for offsets in all_offsets:
-                for place, pointer, offset in zip(self._places, pointers, offsets, strict=True):
-                    values[place] = pointer + offset
-                for handle in handles:
-                    self._driver.cuLaunchKernel(
-                        *(handle, blocks, grid.groups, 1, grid.threads, 1, 1),
-                        *(grid.shared_bytes, stream, own.addresses, None),
-                    )
-        except DeviceError as error:
-            raise DeviceError(f"{self._function}: {error}", error.code) from None
+            return Arguments(*self._made_of)
+
+    def give(self, own: Arguments) -> None:
+        """Takes back what was borrowed."""
         self._free.append(own)
+
+    def launch(self, pointers: Sequence[int], stream: int, own: Arguments | None = None) -> None:
+        """Puts the work on a stream; the context is current. The last pointer is to scratch memory, or 0."""
+        own = self.borrow() if own is None else own
+        launch, values = self._driver.launch, own.values
+        own.stream.value = stream
+        for offsets in self._offsets:
+            self._pack(values, 0, *(map(add, pointers, offsets) if self._has_offsets else pointers))
+            for call in own.calls:
+                if code := launch(*call):
+                    raise self._driver.failure(code, launch)
+        self._free.append(own)
+
+    def overlaps(self, pointers: Sequence[int]) -> bool:
+        """Whether memory that an input spans may be that of the output, for arrays at these addresses."""
+        low, high = self._output_reach
+        begin, end = pointers[-1] + low, pointers[-1] + high
+        for pointer, (first, last) in zip(pointers, self._inputs_reach, strict=False):
+            if pointer + first < end and begin < pointer + last:
+                return True
+        return False
 
 
 class Operands(NamedTuple):
@@ -114,10 +142,10 @@ class Operands(NamedTuple):
     itemsize: int
 
 
-def _scratch(code: GridCode, context: Context, functions: list[Function], blocks: int, size: int) -> tuple[int, int]:
+def scratch_of(code: GridCode, context: Context, functions: list[Function], blocks: int, size: int) -> tuple[int, int]:
     """Bytes of scratch memory and the blocks along x: no more than fit in the budget, and than run at a time."""
     grid, device = code.grid, context.device
-    blocks = max(1, min(blocks, _MAX_BLOCKS))
+    blocks = max(1, min(blocks, MAX_BLOCKS))
     block_bytes = grid.scratch_numbers * grid.threads * grid.groups * size
     if block_bytes:
         budget = min(MOST_SCRATCH_BYTES, device.memory_bytes // _SCRATCH_SHARE)

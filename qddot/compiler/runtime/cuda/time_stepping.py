@@ -17,6 +17,7 @@ from qddot.compiler.runtime.cuda.context import Context
 from qddot.compiler.runtime.cuda.host_arrays import upload
 from qddot.compiler.runtime.cuda.memory import Block
 from qddot.compiler.runtime.cuda.modules import GridCode
+from qddot.compiler.runtime.cuda.operands import Rows
 
 Array = NDArray[Any]
 
@@ -94,12 +95,55 @@ class GridTimeLoop:
             for block in blocks:
                 context.pool.give(block, stream)
 
-    def _piece(self, samples: int, every: int) -> int:
-        """Steps of one launch."""
+    def on_device(
+        self,
+        place: tuple[Context, int],
+        states: tuple[Rows, Rows],
+        held: Array | Rows,
+        parameters: Rows,
+        records: Rows,
+        *,
+        samples: int,
+        times: tuple[float, float],
+        numbers: tuple[int, int, int],
+    ) -> tuple[Rows, Rows]:
+        """The same with arrays on the device, in a context that is current, on a stream that is waited for.
+
+        The first of `states` is where it begins; both are written, and returned first is that of the end. `held` may lie on
+        the host. `numbers` are the first step, how many steps, and how many between records.
+        """
+        context, stream = place
+        first, steps, every = numbers
+        begin, end = states
+        done, rows = 0, 0
+        while done < steps:
+            count = min(self._work_piece(samples), steps - done)
+            window: list[Block] = []
+            try:
+                if isinstance(held, Rows):
+                    u = [held.later(done, self._size).address, *held.strides]
+                else:
+                    u = self._uploaded(held[:, done : done + count], context, stream, window)
+                at = records.address + rows * records.strides[1] * self._size
+                given = [samples, begin.address, *begin.strides, *u, parameters.address, *parameters.strides, at]
+                given += [*records.strides, end.address, *end.strides, *_as_words(times[1], times[0])]
+                self._launch(context, stream, [*given, count, first + done, every])
+            finally:
+                for block in window:
+                    context.pool.give(block, stream)
+            rows += (first + done + count) // every - (first + done) // every
+            begin, end, done = end, begin, done + count
+        return begin, end
+
+    def _work_piece(self, samples: int) -> int:
+        """Steps of one launch, by the time that it takes."""
         by_work = _MAX_OPS_PER_LAUNCH // (self._operations * samples)
-        by_thread = _MAX_OPS_PER_THREAD // self._operations
+        return max(1, min(by_work, _MAX_OPS_PER_THREAD // self._operations))
+
+    def _piece(self, samples: int, every: int) -> int:
+        """The same, if records are to wait on the device."""
         by_records = every * (_MAX_RECORD_BYTES // (samples * self.layout.n_recorded * self._size))
-        return max(1, min(by_work, by_thread, max(every, by_records)))
+        return max(1, min(self._work_piece(samples), max(every, by_records)))
 
     def _record_bytes(self, samples: int, steps: int, every: int) -> int:
         rows = 1 + min(self._piece(samples, every), steps) // every

@@ -1,0 +1,105 @@
+"""What a call computes: a function of a robot or a derivative of one, with the shapes of what it takes and gives.
+
+An operation is the only parameter of the primitive, so it is hashed by what it is: the model's digest and the request. Its
+derivatives are operations too. Those of second order are two, and everything that JAX asks for is one of them:
+
+| kind      | takes                           | gives                             |
+|-----------|---------------------------------|-----------------------------------|
+| `value`   | x                               | f(x)                              |
+| `jvp`     | x, t                            | J(x) t                            |
+| `vjp`     | x, c                            | Jᵀ(x) c, in one row               |
+| `jvp_jvp` | x, s, t                         | the slope of J(x) s along t       |
+| `vjp_jvp` | x, c, t                         | the slope of Jᵀ(x) c along t      |
+
+x are all inputs; s and t are tangents of the inputs `wrt`, in the coordinates of those inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from qddot.compiler.runtime.arguments import Signature
+from qddot.compiler.runtime.kernel import Kernel, Shape
+from qddot.dynamics.catalogue import input_shapes, lookup
+from qddot.dynamics.engine import Engine
+from qddot.dynamics.products import JVP, VJP, Product
+from qddot.dynamics.request import Request
+from qddot.version import __version__
+
+_SWEEPS = {  # of `dynamics.products`
+    "jvp": (JVP,),
+    "vjp": (VJP,),
+    "jvp_jvp": (JVP, JVP),
+    "vjp_jvp": (VJP, JVP),
+}
+TANGENTS = {"value": 0, "jvp": 1, "vjp": 0, "jvp_jvp": 2, "vjp_jvp": 1}
+HAS_COTANGENT = {"vjp", "vjp_jvp"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A function of the robot of an engine, or one of its derivatives with respect to the inputs `wrt`."""
+
+    engine: Engine = field(compare=False, repr=False)
+    digest: str
+    request: Request
+    kind: str = "value"
+    wrt: tuple[str, ...] = ()
+
+    @cached_property
+    def function(self) -> Signature:
+        """The names and shapes of the function's own inputs, free parameters last, and of its result."""
+        found = lookup(self.request.function, self.request.method)[0]
+        model, names = self.engine.model, (*found.inputs, *self.request.free)
+        shapes = input_shapes(model, found, self.request.free)
+        return Signature(self.request.function, names, tuple(shapes), found.shape(model, dict(self.request.static)))
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The names and shapes of what the operation takes, and of what it gives."""
+        own, names, shapes = self.function, list(self.function.names), list(self.function.inputs)
+        if self.kind in HAS_COTANGENT:
+            names.append("cotangent")
+            shapes.append(own.output)
+        for k in range(TANGENTS[self.kind]):
+            names += [f"{name}_tangent{k or ''}" for name in self.wrt]
+            shapes += self.wrt_shapes
+        return Signature(own.function, tuple(names), tuple(shapes), self.output)
+
+    @cached_property
+    def output(self) -> Shape:
+        """Of one state: the function's, or a row with the gradients of all of `wrt`."""
+        return (sum(map(prod, self.wrt_shapes)),) if self.kind in HAS_COTANGENT else self.function.output
+
+    @cached_property
+    def wrt_shapes(self) -> tuple[Shape, ...]:
+        """Of one state of each of `wrt`."""
+        own = dict(zip(self.function.names, self.function.inputs, strict=True))
+        return tuple(own[name] for name in self.wrt)
+
+    def derived(self, kind: str, wrt: tuple[str, ...]) -> Operation:
+        """A derivative of the same function, its inputs in the function's order."""
+        ordered = tuple(name for name in self.function.names if name in wrt)
+        return replace(self, kind=kind, wrt=ordered)
+
+    def parts(self, args: Any) -> tuple[list[Any], list[Any], list[list[Any]]]:
+        """Arguments apart: the inputs, the cotangent if there is one, and each row of tangents."""
+        n, m = len(self.function.names), self.kind in HAS_COTANGENT
+        tangents = list(args[n + m :])
+        step = len(self.wrt)
+        return list(args[:n]), list(args[n : n + m]), [tangents[k : k + step] for k in range(0, len(tangents), step or 1)]
+
+    def kernel(self, target: str) -> Kernel:
+        """The kernel that computes it."""
+        return self.engine.kernel(self._requested(target))
+
+    def identity(self, target: str) -> str:
+        """All that its results depend on, for programs that outlive the process."""
+        return repr((__version__, self.digest, self._requested(target)))
+
+    def _requested(self, target: str) -> Request:
+        product = Product(_SWEEPS[self.kind], self.wrt, "ambient") if self.kind in _SWEEPS else None
+        return replace(self.request, target=target, product=product)

@@ -1,0 +1,178 @@
+"""How calls are differentiated: each derivative of a call is a call, up to the second.
+
+With x the inputs, c a cotangent, t tangents, J(x) the Jacobian of a function f:
+
+| call          | result          | along changes of x                    | along c or t      |
+|---------------|-----------------|---------------------------------------|-------------------|
+| f             | f(x)            | JVP; VJP                              |                   |
+| VJP           | g(x, c) = Jᵀc   | JVP of the VJP; VJP of the VJP        | linear: VJP; JVP  |
+| JVP           | h(x, t) = J t   | JVP of the JVP; VJP of the VJP, below | linear: JVP; VJP  |
+
+since c·h(x, t) = t·g(x, c), so that the gradients of both with respect to x are the same. A VJP's result is one row, the
+gradients with respect to `wrt` one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+from qddot.errors import InputError
+from qddot.torch.call import Call
+from qddot.torch.kernels import Program, program
+
+Apply = Callable[[str, Sequence[Tensor]], Tensor]
+Named = dict[str, Tensor]
+
+
+class Derivatives:
+    """Derivatives of a function at some inputs."""
+
+    def __init__(self, apply: Apply, own: Program, inputs: Sequence[Tensor]) -> None:
+        self.apply, self.names = apply, own.names
+        self.call = own.call._replace(vjp=0, jvp=0, wrt=())
+        self.shapes = {name: own.inputs[name] for name in own.names}
+        self.inputs = tuple(inputs[: len(own.names)])
+
+    def ordered(self, *names: Iterable[str]) -> tuple[str, ...]:
+        """Names of inputs, each once, in the order of the inputs."""
+        known = {x for some in names for x in some}
+        return tuple(name for name in self.names if name in known)
+
+    def jvp(self, tangents: Named) -> Tensor:
+        """J t."""
+        wrt = self.ordered(tangents)
+        return self._called([tangents[name] for name in wrt], jvp=1, wrt=wrt)
+
+    def vjp(self, cotangent: Tensor, wrt: Iterable[str]) -> Named:
+        """Jᵀc by the names of inputs."""
+        return self._vjp(self.ordered(wrt), [cotangent], vjp=1)
+
+    def jvp_of_jvp(self, tangents: Named, others: Named) -> Tensor:
+        """How J t changes along other tangents."""
+        wrt = self.ordered(tangents, others)
+        both = [self._padded(x, wrt, self._like(tangents)) for x in (tangents, others)]
+        return self._called([x[name] for x in both for name in wrt], jvp=2, wrt=wrt)
+
+    def jvp_of_vjp(self, cotangent: Tensor, tangents: Named, parts: Iterable[str]) -> Named:
+        """How Jᵀc changes along tangents."""
+        wrt = self.ordered(tangents, parts)
+        padded = self._padded(tangents, wrt, cotangent)
+        found = self._vjp(wrt, [cotangent, *(padded[name] for name in wrt)], vjp=1, jvp=1)
+        return {name: found[name] for name in parts}
+
+    def vjp_of_vjp(self, cotangent: Tensor, row: Named, wrt: Iterable[str]) -> Named:
+        """The gradients of row·Jᵀc with respect to some inputs, and to the cotangent."""
+        all_of = self.ordered(row, wrt)
+        padded = self._padded(row, all_of, cotangent)
+        batch = torch.broadcast_shapes(*(self._batch(name, x) for name, x in padded.items()))
+        wide = {name: x.expand((*batch, *self.shapes[name])) for name, x in padded.items()}
+        flat = [x.reshape((*batch, prod(self.shapes[name]))) for name, x in wide.items()]
+        return self._vjp(all_of, [cotangent, torch.cat(flat, -1)], vjp=2)
+
+    def _vjp(self, wrt: tuple[str, ...], others: Sequence[Tensor], vjp: int, jvp: int = 0) -> Named:
+        """The parts of a row of gradients by name."""
+        call = self.call._replace(wrt=wrt, vjp=vjp, jvp=jvp)
+        row = self.apply(call.key, [*self.inputs, *others])
+        shapes = program(call.key).parts
+        parts = row.split([prod(shape) for shape in shapes.values()], -1)
+        return {name: x.reshape((*row.shape[:-1], *shape)) for (name, shape), x in zip(shapes.items(), parts, strict=True)}
+
+    def _called(self, others: Sequence[Tensor], jvp: int, wrt: tuple[str, ...]) -> Tensor:
+        return self.apply(self.call._replace(jvp=jvp, wrt=wrt).key, [*self.inputs, *others])
+
+    def _padded(self, given: Named, names: Sequence[str], like: Tensor) -> Named:
+        """With zeros for names that are not given."""
+        return {name: given[name] if name in given else like.new_zeros(self.shapes[name]) for name in names}
+
+    def _like(self, tangents: Named) -> Tensor:
+        return next(iter(tangents.values()))
+
+    def _batch(self, name: str, x: Tensor) -> torch.Size:
+        return x.shape[: x.ndim - len(self.shapes[name])]
+
+
+def pulled(
+    apply: Apply, key: str, inputs: Sequence[Tensor], cotangent: Tensor, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients with respect to the inputs that need them, summed over batch axes that an input has not."""
+    own = program(key)
+    asked = [name for name, is_needed in zip(own.inputs, needed, strict=True) if is_needed]
+    if not asked:
+        return [None] * len(inputs)
+    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs)
+    found: Named = {}
+    points, others = [x for x in asked if x in own.names], [x for x in asked if x not in own.names]
+    match own.call.vjp, own.call.jvp:
+        case 0, 0:
+            found = of.vjp(cotangent, points)
+        case 1, 0:
+            row = _parts(own, cotangent)
+            if points:
+                found = of.vjp_of_vjp(given["cotangent"], row, points)
+            elif others:
+                found = {"cotangent": of.jvp(row)}
+        case 0, 1:
+            tangents = {name: given[f"{name}_tangent"] for name in own.call.wrt}
+            if points:
+                found = of.vjp_of_vjp(cotangent, tangents, points)
+            if others:
+                wrt = [name.removesuffix("_tangent") for name in others]
+                found |= {f"{name}_tangent": x for name, x in of.vjp(cotangent, wrt).items()}
+        case _:
+            raise _third(own.call)
+    return [found[name].sum_to_size(x.shape) if name in asked else None for name, x in given.items()]
+
+
+def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
+    """How the result of a call changes along tangents of some of its inputs."""
+    own = program(key)
+    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs)
+    along = {name: t for name, t in zip(own.inputs, tangents, strict=True) if t is not None}
+    points = {name: t for name, t in along.items() if name in own.names}
+    terms: list[Tensor] = []
+    match own.call.vjp, own.call.jvp:
+        case 0, 0:
+            terms = [of.jvp(points)]
+        case 1, 0:
+            if points:
+                terms = [_row(own, of.jvp_of_vjp(given["cotangent"], points, own.call.wrt))]
+            if "cotangent" in along:
+                terms.append(_row(own, of.vjp(along["cotangent"], own.call.wrt)))
+        case 0, 1:
+            own_tangents = {name: given[f"{name}_tangent"] for name in own.call.wrt}
+            if points:
+                terms = [of.jvp_of_jvp(own_tangents, points)]
+            if changes := {name: along[f"{name}_tangent"] for name in own.call.wrt if f"{name}_tangent" in along}:
+                terms.append(of.jvp(changes))
+        case _:
+            raise _third(own.call)
+    result = sum(terms[1:], terms[0])
+    shape = own.batch([x.shape for x in inputs])
+    return result.expand(*shape, *own.output)
+
+
+def _third(call: Call) -> InputError:
+    """For what is differentiated once too often."""
+    return InputError(
+        f"{call.function}: the operation has first and second derivatives, and no third ones (a call with vjp={call.vjp}, "
+        f"jvp={call.jvp} was to be differentiated)"
+    )
+
+
+def _parts(own: Program, row: Tensor) -> Named:
+    """A cotangent of a row of gradients, by the names of the inputs that the row has gradients of."""
+    parts = row.split([prod(shape) for shape in own.parts.values()], -1)
+    return {name: x.reshape((*row.shape[:-1], *s)) for (name, s), x in zip(own.parts.items(), parts, strict=True)}
+
+
+def _row(own: Program, parts: Mapping[str, Tensor]) -> Tensor:
+    """The row of such parts."""
+    flat = []
+    for name, shape in own.parts.items():
+        x = parts[name]
+        flat.append(x.reshape((*x.shape[: x.ndim - len(shape)], prod(shape))))
+    return torch.cat(flat, -1)
