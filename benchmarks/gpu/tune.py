@@ -1,8 +1,9 @@
 """The search for layouts: which options of `grid.GridOptions` make each kernel fastest.
 
 Rounds for each kernel, each starting from the best so far: how many threads share a state and how long functions are;
-where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Kernels go
-forward in turn, so that all have seen their most promising layouts when time ends.
+where sines are computed; a bound on registers; the threads of a block; the tiles that wait in shared memory. Where warps
+share a state, what their phases are made by. Kernels go forward in turn, so that all have seen their most promising layouts
+when time ends.
 """
 
 import time
@@ -22,6 +23,14 @@ REGISTERS = (128, 168, 96, 80, 64)
 NEAR_OPS = (0, 10_000)
 THREADS = (32, 64, 128)
 TILES = (1, 2, 3, 4)
+WARPS = (8, 4)
+PHASES_MIN_OPS = 2000
+IN_PHASES = {
+    "phase_ops": (100, 200, 400),
+    "level_step": (10, 50, 200),
+    "held_values": (150, 170, 210),
+    "most_places": (400, 1000),
+}
 
 SMALL_BATCH = 256
 _MEASURE_LIMIT = 60.0  # seconds
@@ -41,11 +50,24 @@ def first_round(instructions: int) -> list[Options]:
     groups.sort(key=lambda g: abs(g - likely))
     whole = next((n for n in FUNCTION_OPS if n >= instructions), 0)
     lengths = [n for n in FUNCTION_OPS if n < instructions or n == whole]
-    return [default({"groups": g, "function_max_ops": n}) for n in lengths for g in groups]
+    found = [default({"groups": g, "function_max_ops": n}) for n in lengths for g in groups]
+    return [*found[:2], *in_phases(instructions), *found[2:]]
+
+
+def in_phases(instructions: int) -> list[Options]:
+    """Warps that share a state's values, with room for one block on a multiprocessor or for two."""
+    if instructions < PHASES_MIN_OPS:
+        return []
+    found = [{"warps_per_state": n, "most_places": room} for room in (1600, 700) for n in WARPS]
+    found += [{"warps_per_state": 8, "most_places": 700, "max_registers": 128}, {"warps_per_state": 16}]
+    return [default(x) for x in found]
 
 
 def next_round(number: int, best: Options, numbers: int) -> list[Options]:
     """Round 2 and later, around the best so far."""
+    if best["warps_per_state"] > 1:
+        name, values = list(IN_PHASES.items())[number - 2]
+        return [x for n in values if (x := best | {name: n}) != best]
     rounds = [
         [{"near_max_ops": n} for n in NEAR_OPS if best["groups"] == 1],
         [{"max_registers": n} for n in REGISTERS],

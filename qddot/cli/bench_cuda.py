@@ -100,7 +100,7 @@ def _row(robot: Robot, name: str, dtype: str, known: dict[str, Any], how: tuple[
         one_call=_host_seconds(partial(kernel, *few)),
         registers=facts["registers"],
         local_bytes=facts["local_bytes"],
-        threads_a_state=code.grid.groups,
+        threads_a_state=code.grid.threads_per_state,
         compile_seconds=kernel.info.compile_seconds,
         assemble_seconds=code.seconds,
         cached=kernel.info.cached and code.cached,

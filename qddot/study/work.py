@@ -304,7 +304,7 @@ def rollouts(
         work.prepared = work.made(robot, {}, values)
         work.example = work.prepared.identity
         with suppress(InputError):  # of a sample that cannot be simulated: it is listed when its turn comes
-            stiffness.warn(work.prepared, work.prepared.start(*start), stacklevel=4)
+            stiffness.warn(work.prepared, work.prepared.start(*start))
     else:
         with suppress(QddotError):  # of a first sample that cannot be: it is listed when its turn comes
             work.example = work.rollout({name: x[:1] for name, x in values.items()}).identity

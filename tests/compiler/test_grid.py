@@ -57,6 +57,14 @@ CASES = [
     ("quadruped", "inverse_dynamics", "float64", {}, {"function_max_ops": 200}),
     ("quadruped", "mass_matrix", "float64", {}, {"groups": 2, "tile_buffers": 1, "function_max_ops": 300}),
     ("quadruped", "forward_dynamics_derivatives", "float32", {"packed": True}, {"groups": 4}),
+    ("puma560", "inverse_dynamics", "float32", {}, {"warps_per_state": 2}),
+    ("puma560", "forward_dynamics", "float64", {}, {"warps_per_state": 4, "phase_ops": 30}),
+    ("pendulum", "mass_matrix", "float64", {}, {"warps_per_state": 2}),  # constant
+    ("puma560", "forward_kinematics", "float64", {}, {"warps_per_state": 3}),  # constants among the results
+    ("stanford", "inverse_dynamics_derivatives", "float32", {"packed": True}, {"warps_per_state": 4}),  # a part of a piece
+    ("quadruped", "mass_matrix", "float32", {}, {"warps_per_state": 4, "held_values": 12}),
+    ("quadruped", "inverse_dynamics", "float64", {}, {"warps_per_state": 8, "held_values": 12, "most_places": 0}),
+    ("quadruped", "forward_dynamics_derivatives", "float32", {"packed": True}, {"warps_per_state": 8}),
     ("puma560", "inverse_dynamics", "float64", {"form": "rolled"}, {"threads": 32}),
     ("quadruped", "mass_matrix", "float32", {"form": "rolled"}, {"threads": 64}),
 ]
@@ -193,6 +201,53 @@ def test_parts_of_a_program_cover_its_results_once(count):
     assert [first for first, _ in made] == sorted({first for first, _ in made})
     assert all(f % 16 == 0 for f, _ in made)
     assert max(len(p.body) for _, p in made) < len(program.body)
+
+
+# ---- warps that share the values of a state
+
+
+@pytest.fixture(scope="module")
+def team():
+    robot = qddot.load("quadruped")
+    program, inputs, output = program_of(robot, "inverse_dynamics_derivatives", "float32", packed=True)
+    options = grid.GridOptions(warps_per_state=4)
+    emulated = Emulated(program, inputs, output, "float32", TARGET, options)
+    return (
+        robot.kernel("inverse_dynamics_derivatives", dtype="float32", packed=True),
+        emulated,
+        arrays_of(robot, inputs, "float32"),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 33, 96])
+def test_any_number_of_states_by_one_block_of_a_team(team, count):
+    kernel, emulated, arrays = team
+    given, width = [np.concatenate([x, x])[:count] for x in arrays], emulated.output[0]
+    behind = np.full((count + 1, width), -1.0, np.float32)
+    run(emulated, "rows", given, behind[:count], blocks=1)
+    np.testing.assert_array_equal(behind[:count], kernel(*given))
+    assert (behind[count] == -1.0).all(), "a row beyond the last was written"
+
+
+@pytest.mark.parametrize(("pad", "shift"), [(1, 0), (4, 0), (0, 1), (3, 2)])
+def test_rows_of_a_team_at_any_distance(team, pad, shift):
+    """16 bytes are written at a time only where all rows are aligned."""
+    kernel, emulated, arrays = team
+    width = emulated.output[0]
+    block = np.full(shift + COUNT * (width + pad), -1.0, np.float32)
+    padded = block[shift:].reshape(COUNT, width + pad)
+    run(emulated, "rows", arrays, padded[:, :width])
+    np.testing.assert_array_equal(padded[:, :width], kernel(*arrays))
+    assert (padded[:, width:] == -1.0).all(), "numbers beside the result were overwritten"
+
+
+def test_a_sample_that_is_not_finite_spoils_no_other_of_a_team(team):
+    kernel, emulated, arrays = team
+    given = [x.copy() for x in arrays]
+    given[1][40, 2] = np.nan
+    out = run(emulated, "rows", given, empty(COUNT, emulated.output[0]))
+    np.testing.assert_array_equal(out, kernel(*given))
+    assert np.isfinite(np.delete(out, 40, axis=0)).all()
 
 
 # ---- steps of time

@@ -51,6 +51,14 @@ define internal void @meet(ptr %env) noinline {
   %x = call i32 %wait(ptr %barrier)
   ret void
 }
+define internal void @join(ptr %env) noinline {
+  %p = getelementptr ptr, ptr %env, i64 5
+  %barrier = load ptr, ptr %p
+  %q = getelementptr ptr, ptr %env, i64 4
+  %wait = load ptr, ptr %q
+  %x = call i32 %wait(ptr %barrier)
+  ret void
+}
 """,
     has_spaces=False,
 )
@@ -61,16 +69,17 @@ class Environment(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("thread", "block", "layer", "blocks")),
-        *((name, ctypes.c_void_p) for name in ("shared", "barrier", "wait")),
+        *((name, ctypes.c_void_p) for name in ("shared", "barrier", "wait", "join")),
     ]
 
 
 class Threads:
     """The kernels of a module, and the grids that run them."""
 
-    def __init__(self, text, block):
+    def __init__(self, text, block, together=WARP):
+        """Blocks of so many threads, of which so many may wait for each other."""
         self._engine = llvm_compile.engine_of(llvm_compile.compile_object(text, native(), "grid"))
-        self._libc, self.block = ctypes.CDLL(None), block
+        self._libc, self.block, self.together = ctypes.CDLL(None), block, together
 
     def run(self, name, given, grid_size, shared_bytes=0):
         """A kernel with these arguments, in so many (blocks, layers)."""
@@ -80,24 +89,29 @@ class Threads:
         for layer in range(layers):
             for block in range(blocks):
                 shared = np.full(shared_bytes // 8 + 16, np.nan)
-                for warp in range(self.block // WARP):
-                    self._warp(kernel, given, (warp, block, layer, blocks), shared)
+                for first in range(0, self.block, self.together):
+                    self._run(kernel, given, (first, block, layer, blocks), shared)
 
-    def _warp(self, kernel, given, place, shared):
-        warp, block, layer, blocks = place
+    def _run(self, kernel, given, place, shared):
+        """Threads that may wait for each other, from the first of a block on."""
+        first, *place = place
         start = shared.ctypes.data + -shared.ctypes.data % 64
-        barrier = ctypes.create_string_buffer(256)
-        self._libc.pthread_barrier_init(barrier, None, WARP)
-        wait = ctypes.cast(self._libc.pthread_barrier_wait, ctypes.c_void_p).value
+        barriers = [self._barrier(WARP) for _ in range(self.together // WARP)]
+        join, wait = self._barrier(self.together), ctypes.cast(self._libc.pthread_barrier_wait, ctypes.c_void_p).value
         own = [
-            Environment(WARP * warp + lane, block, layer, blocks, start, ctypes.addressof(barrier), wait)
-            for lane in range(WARP)
+            Environment(first + k, *place, start, ctypes.addressof(barriers[k // WARP]), wait, ctypes.addressof(join))
+            for k in range(self.together)
         ]
         threads = [threading.Thread(target=kernel, args=(*given, ctypes.addressof(e))) for e in own]
         for t in threads:
             t.start()
         for t in threads:
             t.join()
+
+    def _barrier(self, count):
+        barrier = ctypes.create_string_buffer(256)
+        self._libc.pthread_barrier_init(barrier, None, count)
+        return barrier
 
 
 class Emulated:
@@ -108,7 +122,7 @@ class Emulated:
         n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
         assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
         self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
-        self._threads = Threads(self.text, self.facts.threads)
+        self._threads = Threads(self.text, self.facts.threads, WARP * self.facts.warps_per_state)
 
     def __call__(self, name, *arrays, out, blocks=None):
         """Runs a kernel: arrays have one batch axis, or none if all states share them."""
@@ -119,7 +133,7 @@ class Emulated:
             assert a.dtype == self.dtype
             given.append(ctypes.c_void_p(a.ctypes.data))
             given += [ctypes.c_int64(s) for s in ([0] * (1 + len(shape) - a.ndim) + strides)]
-        blocks = -(-count // self.facts.threads) if blocks is None else blocks
+        blocks = -(-count // self.facts.states) if blocks is None else blocks
         scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
         given.append(ctypes.c_void_p(scratch.ctypes.data))
         self._threads.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)

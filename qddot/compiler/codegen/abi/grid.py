@@ -18,6 +18,7 @@ from qddot.compiler.codegen.abi.grid_angles import angle_loop, far_angle_loop, n
 from qddot.compiler.codegen.abi.grid_copies import read_row, tile_function, write_row
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
+from qddot.compiler.codegen.abi.grid_phases import PhasedGrid
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.thread_arguments import (
     GLOBAL,
@@ -30,8 +31,10 @@ from qddot.compiler.codegen.llvm.thread_arguments import (
     angles_of,
 )
 from qddot.compiler.codegen.llvm.thread_parts import parts
+from qddot.compiler.codegen.llvm.thread_phases import phases, work_of
 from qddot.compiler.codegen.llvm.thread_program import WHOLE_ROW_MAX_NUMBERS, ThreadOptions, ThreadProgram
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
+from qddot.compiler.codegen.llvm.thread_warps import WarpOptions, known_before
 from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.ir.program import Program
 from qddot.compiler.runtime.cuda.grid import Grid as LaunchFacts
@@ -45,6 +48,7 @@ MAX_REGISTERS = {"float": ((600, 0), (1000, 80), (3000, 168)), "double": ((1000,
 REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those of one
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
 _SHARED_MAX_BYTES = 48 << 10  # of a block on every card
+_PROCESSOR_REGISTERS = 65_536  # of a multiprocessor
 STAGED_MAX_BYTES = 14_000  # of a warp's input rows in shared memory; results, sines and cosines come on top
 
 
@@ -59,6 +63,11 @@ class GridOptions(NamedTuple):
     direct_max_numbers: int = 8  # of a row that is not staged in shared memory
     max_registers: int = 0  # of a thread; 0: what the assembler takes
     strided: bool = True
+    warps_per_state: int = 1  # that share its values; more than 1: in phases
+    phase_ops: int = 0  # of each warp; 0: by cost
+    level_step: int = 0  # operations: levels of the program within it are alike (thread_phases); 0: by cost
+    held_values: int = 0  # of a thread in registers; 0: for three quarters of them
+    most_places: int = 1600  # of a number of each state in shared memory, unless there are more for values that cross
 
 
 def render(
@@ -72,14 +81,16 @@ def render(
 ) -> tuple[str, LaunchFacts]:
     """The text of a module with the kernels of a program, and how they are launched."""
     if isinstance(program, Rolled):
-        own = WarpEmitter(1, dtype, target)
-        return _render_loops(program, inputs, output, own, options or GridOptions(), prelude)
+        warp = WarpEmitter(1, dtype, target)
+        return _render_loops(program, inputs, output, warp, options or GridOptions(), prelude)
     emitter = Emitter(1, dtype, target)
     options = options or chosen(program, emitter)
     angles = tuple(angles_of(program, prod(inputs[0])))
     operands = [arguments(inputs, output, emitter.T, options.direct_max_numbers)]
     if options.strided:
         operands.append(strided_arguments(inputs, output))
+    if options.warps_per_state > 1:
+        return _render_phases(program, [replace(x, angles=angles) for x in operands], emitter, options, prelude)
     kernels = []
     for name, x in zip(("rows", "strided"), operands, strict=False):
         place = shared_row(program, x) if options.groups == 1 else None
@@ -92,6 +103,25 @@ def render(
     text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
     whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
     return whole, LaunchFacts(options.threads, kernels[0].shared_bytes, options.groups, 0, options.strided)
+
+
+def _render_phases(
+    program: Program, operands: Sequence[Arguments], emitter: Emitter, options: GridOptions, prelude: Prelude
+) -> tuple[str, LaunchFacts]:
+    """Kernels whose warps compute a state together."""
+    work = work_of(program, known_before(program, operands[0].angles))
+    made = phases(work, options.warps_per_state, options.most_places, options.phase_ops, options.level_step)
+    registers = options.max_registers or min(255, _PROCESSOR_REGISTERS // (WARP * options.warps_per_state))
+    own = WarpOptions(options.held_values or 3 * registers // 4, options.most_places)
+    kernels = [
+        PhasedGrid(name, program, x, emitter, work, made, own, prelude)
+        for name, x in zip(("rows", "strided"), operands, strict=False)
+    ]
+    options = options._replace(threads=kernels[0].threads)
+    text = [prelude.functions, *(line for kernel in kernels for line in kernel.text())]
+    whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
+    shared = kernels[0].shared_bytes
+    return whole, LaunchFacts(options.threads, shared, 1, 0, options.strided, options.warps_per_state)
 
 
 def _render_loops(

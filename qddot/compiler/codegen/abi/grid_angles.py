@@ -22,16 +22,16 @@ def table_of_angles(name: str, angles: Sequence[int]) -> str:
     return f"@{name}.angles = internal addrspace(4) constant [{len(angles)} x i32] [{numbers}]\n"
 
 
-def angle_loop(name: str, arguments: Arguments, emitter: Emitter, source: str) -> list[str]:
+def angle_loop(name: str, arguments: Arguments, emitter: Emitter, source: str, warps: int = 1) -> list[str]:
     """Each thread computes those of its own state, from numbers at `source` into %sc.
 
-    The last group may take the last angle several times.
+    Several warps with the same states take groups in turn. The last angle may be taken several times.
     """
     count = len(arguments.angles)
     if not count:
         return []
     size = min(_GROUPS, key=lambda n: (-count % n, n))
-    near = _AngleLoop(name, "near", arguments, emitter, source, range(size))
+    near = _AngleLoop(name, "near", arguments, emitter, source, range(size), warps)
     return [
         *near.lines(),
         "  br i1 %near.far, label %some.angles.far, label %all.angles, !prof !0",
@@ -69,6 +69,7 @@ class _AngleLoop:
     emitter: Emitter
     source: str
     group: range
+    warps: int = 1
 
     @property
     def count(self) -> int:
@@ -79,11 +80,12 @@ class _AngleLoop:
         e, group, own = self.emitter, self.group, self.kind
         is_near, pair = own == "near", own
         lines = [
+            f"  %{own}.first = mul i32 {'%warp' if self.warps > 1 else '0'}, {len(group)}",
             f"  br label %{own}.before",
             f"{own}.before:",
             f"  br label %{own}.angles",
             f"{own}.angles:",
-            f"  %{own}.k = phi i32 [ 0, %{own}.before ], [ %{own}.next, %{own}.done ]",
+            f"  %{own}.k = phi i32 [ %{own}.first, %{own}.before ], [ %{own}.next, %{own}.done ]",
         ]
         if is_near:
             lines.append(f"  %far.before = phi i1 [ false, %{own}.before ], [ %near.far, %{own}.done ]")
@@ -105,7 +107,7 @@ class _AngleLoop:
             *(line for j in group for line in self._stored(j, f"{pair}.pair{j}")),
             f"  br label %{own}.done",
             f"{own}.done:",
-            f"  %{own}.next = add i32 %{own}.k, {len(group)}",
+            f"  %{own}.next = add i32 %{own}.k, {len(group) * self.warps}",
             f"  %{own}.more = icmp ult i32 %{own}.next, {self.count}",
             f"  br i1 %{own}.more, label %{own}.angles, label %{own}.after",
             f"{own}.after:",

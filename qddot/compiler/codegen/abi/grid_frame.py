@@ -35,6 +35,7 @@ declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.y()
 declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()
 declare void @llvm.nvvm.bar.warp.sync(i32)
+declare void @llvm.nvvm.barrier0()
 declare float @llvm.nvvm.rcp.approx.ftz.f(float)
 declare double @llvm.nvvm.rcp.approx.ftz.d(double)
 define internal float @reciprocal_estimate_f32(float %x) alwaysinline {
@@ -66,6 +67,10 @@ define internal void @meet(ptr %env) alwaysinline #1 {
   call void @llvm.nvvm.bar.warp.sync(i32 -1)
   ret void
 }
+define internal void @join(ptr %env) alwaysinline #1 {
+  call void @llvm.nvvm.barrier0()
+  ret void
+}
 define internal ptr addrspace(3) @shared(ptr %env) alwaysinline #1 {
   ret ptr addrspace(3) @memory
 }
@@ -84,11 +89,12 @@ class Frame:
     warp_numbers: Sequence[int]  # of each part
     local_numbers: Mapping[str, int]  # of a thread, by the names of arrays
     prelude: Prelude
+    warps_per_state: int = 1  # that compute the same states, and share the memory of a warp
 
     @property
     def shared_numbers(self) -> int:
         """Of a block."""
-        return sum(self.warp_numbers) * self.threads // WARP
+        return sum(self.warp_numbers) * self.threads // WARP // self.warps_per_state
 
     def text(self, state: Sequence[str]) -> str:
         """The kernel around the lines for one state, which end at the label %computed."""
@@ -102,7 +108,7 @@ class Frame:
 
     def _places(self) -> list[str]:
         """Which thread this is, and where the shared memory of its warp is."""
-        warps, T = self.threads // WARP, self.T
+        warps, T = self.threads // WARP // self.warps_per_state, self.T
         lines = [
             "  %thread = call i32 @thread(ptr %env)",
             f"  %warp = lshr i32 %thread, {WARP.bit_length() - 1}",
@@ -110,12 +116,13 @@ class Frame:
             "  %block = call i32 @block(ptr %env)",
             "  %blocks = call i32 @blocks(ptr %env)",
             f"  %first.warp = mul i32 %block, {warps}",
-            "  %own.warp = add i32 %first.warp, %warp",
+            f"  %team = udiv i32 %warp, {self.warps_per_state}",
+            "  %own.warp = add i32 %first.warp, %team",
             "  %begin = zext i32 %own.warp to i64",
             f"  %all.warps = mul i32 %blocks, {warps}",
             "  %next.warp = zext i32 %all.warps to i64",
             "  %shared = call ptr addrspace(3) @shared(ptr %env)",
-            f"  %warp.o = mul i32 %warp, {sum(self.warp_numbers)}",
+            f"  %warp.o = mul i32 %team, {sum(self.warp_numbers)}",
             f"  %m0 = getelementptr {T}, ptr addrspace(3) %shared, i32 %warp.o",
         ]
         at = 0

@@ -7,7 +7,8 @@ state; last, a pointer to scratch memory. Strides are in numbers, may be negativ
 all states share an input.
 
 A block has `threads` threads along x, and the grid `groups` blocks along y, which share the work of the same states.
-Along x there may be fewer blocks than `count / threads`: each goes on to the states `gridDim.x * threads` further.
+Of these, `warps_per_state` warps share the work of the same 32 states, so that a block computes `states` at a time.
+Along x there may be fewer blocks than `count / states`: each goes on to the states `gridDim.x * states` further.
 
 Scratch memory has `scratch_numbers` numbers of the kernel's type for each thread of the grid,
 `gridDim.x * groups * threads` of them; how they lie in it is up to the code. The pointer is null if there are none.
@@ -35,19 +36,32 @@ class Grid(NamedTuple):
     groups: int = 1  # gridDim.y: threads of a state
     scratch_numbers: int = 0  # global memory of a thread
     has_strided: bool = False
+    warps_per_state: int = 1  # of a block, which share the work of the same states
 
     def checked(self) -> Grid:
         """The same, or a ValueError that says what cannot be."""
-        numbers = self.threads, self.shared_bytes, self.groups, self.scratch_numbers
+        numbers = self.threads, self.shared_bytes, self.groups, self.scratch_numbers, self.warps_per_state
         if any(isinstance(x, bool) or not isinstance(x, int) or x < 0 for x in numbers):
             raise ValueError(f"{self} holds something else than counts")
         if self.threads % WARP or not 0 < self.threads <= MAX_BLOCK_THREADS:
             raise ValueError(f"{self.threads} threads a block; it must be a multiple of {WARP} up to {MAX_BLOCK_THREADS}")
         if not 0 < self.groups <= MAX_GROUPS:
             raise ValueError(f"{self.groups} groups; it must be 1 to {MAX_GROUPS}")
+        if not self.warps_per_state or self.threads % (WARP * self.warps_per_state):
+            raise ValueError(f"{self.warps_per_state} warps a state; it must divide the warps of a block")
         if self.has_strided not in (False, True):
             raise ValueError(f"has_strided={self.has_strided!r} is neither true nor false")
         return self
+
+    @property
+    def states(self) -> int:
+        """That a block computes at a time."""
+        return self.threads // self.warps_per_state
+
+    @property
+    def threads_per_state(self) -> int:
+        """In all blocks."""
+        return self.groups * self.warps_per_state
 
     def as_json(self) -> dict[str, Any]:
         """For the header of an entry of the cache."""

@@ -123,7 +123,7 @@ class GridCode:
             loaded = self.loaded(context)
         device = context.device
         out: dict[str, Any] = {"device": device.name, "arch": device.arch, "threads": self.grid.threads}
-        out |= {"groups": self.grid.groups, "modules": len(self.texts)}
+        out |= {"groups": self.grid.threads_per_state, "modules": len(self.texts)}
         for name, functions in ((ROWS, loaded.rows), (STRIDED, loaded.strided)):
             if functions:
                 out[name] = [self._facts(f, device.threads_per_processor) for f in functions]

@@ -76,7 +76,7 @@ class Plan:
             places.append(len(values))
             values += [0, step, *end]
         places.append(len(values))
-        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-covered.states // grid.threads), size)
+        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-covered.states // grid.states), size)
         whole = blocks, grid.groups, grid.threads, grid.shared_bytes
         self._made_of = [*values, 0], places, [f.handle for f in functions], whole
         self._pack = struct.Struct(f"{len(places)}Q").pack_into
