@@ -1,9 +1,10 @@
-"""Dynamics and gradients in PyTorch and JAX beside the NumPy kernel, frax and adam: python -m benchmarks.frameworks [--robot NAME]
+"""Dynamics and gradients in PyTorch and JAX beside the NumPy kernel, frax and adam: `python -m benchmarks.frameworks`.
 
-One thread, float64, the same file, states and batch for all, on the processor; calls are interleaved in one process, and the least
-processor time of the rounds counts. Results are compared before anything is timed: a contestant with another result is left out,
-and said to be. `gradient` is that of the sum of squares of forward dynamics with respect to q, v and tau, the forward call included.
-`small` is one state: what a call costs by itself. frax and adam are optional: pip install frax adam-robotics.
+One thread, float64, the same file, states and batch for all, on the processor; calls are interleaved in one process, and
+the least processor time of the rounds counts. Results are compared before anything is timed: a contestant with another
+result is left out, and said to be. `gradient` is that of the sum of squares of forward dynamics with respect to q, v and
+tau, the forward call included. `small` is one state: what a call costs by itself. frax and adam are optional:
+pip install frax adam-robotics.
 """
 
 import argparse
@@ -14,7 +15,9 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 
 import numpy as np
 
@@ -93,7 +96,7 @@ def frax(x: Robot) -> Contestant:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    gravity = jax.numpy.asarray([0.0, 0.0, 9.81, 0.0, 0.0, 0.0])  # an upward acceleration of the base, as its own functions have it
+    gravity = jax.numpy.asarray([0.0, 0.0, 9.81, 0.0, 0.0, 0.0])  # upward, of the base, as its own functions have it
     core = importlib.import_module("frax.core.robot")
     theirs = core.Robot(x.path, joint_ordering=list(x.robot.joint_names))
     q, v, tau = (jax.numpy.asarray(y) for y in (x.q, x.v, x.tau))
@@ -103,7 +106,6 @@ def frax(x: Robot) -> Contestant:
 
     def loss(q: Any, v: Any, tau: Any) -> Any:
         return (jax.vmap(forward)(q, v, tau) ** 2).sum()
-
 
     def inverse(q: Any, v: Any, a: Any) -> Any:
         return theirs.rnea(q, v, a, gravity, None)

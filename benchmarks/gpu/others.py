@@ -61,8 +61,8 @@ def frax_rows(robot: str, function: str, batches: list[int], send: Callable[[dic
 def frax_function(robot: str, function: str) -> tuple[Callable[..., Any], Callable[[int], list[np.ndarray]]]:
     """The compiled function of a batch, and what gives its arguments.
 
-    G1 has a base with a quaternion from frax 0.1 on, so one coordinate more than velocities; six joints before. The gradient
-    is that of the sum of all accelerations, with respect to q, v and the torques, in reverse mode.
+    G1 has a base with a quaternion from frax 0.1 on, so one coordinate more than velocities; six joints before. The
+    gradient is that of the sum of all accelerations, with respect to q, v and the torques, in reverse mode.
     """
     import importlib
 
