@@ -12,7 +12,8 @@ import sys
 
 from benchmarks.cases import ROBOTS, case
 
-FUNCTIONS = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
+VECTORS = ("inverse_dynamics", "forward_dynamics")
+MATRICES = ("mass_matrix", "inverse_dynamics_derivatives", "forward_dynamics_derivatives")  # packed
 _FUNCTION = re.compile(r"\n(chunk\d+_\d+):.*?\n(.*?)\n\.Lfunc_end", re.DOTALL)
 _TIMES = 10  # that a function is repeated, so that its calls overlap
 _NO_INSTRUCTION = re.compile(r"\s*(\.(cfi|p2align|set)|(call|ret|j\w+)\b)")
@@ -35,6 +36,7 @@ def bound(assembly, lanes, model, mca):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__.splitlines()[0])
     parser.add_argument("--robots", default="ur5,panda7,solo12-floating,g1-fixed,talos-floating", help=", ".join(ROBOTS))
+    parser.add_argument("--functions", default=",".join(VECTORS + MATRICES))
     parser.add_argument("--target", default="cpu:x86-64-v3")
     parser.add_argument("--model", default="znver3", help="of the processor, by LLVM's name")
     options = parser.parse_args(words)
@@ -44,8 +46,9 @@ def main(words=None):
         return 2
     print(f"| robot | function | instructions | cycles a block ({options.model}) |\n|---|---|---|---|")
     for name in options.robots.split(","):
-        for function in FUNCTIONS:
-            kernel = case(name, 8).robot.kernel(function, target=options.target, packed=function == "mass_matrix")
+        robot = case(name, 8).robot
+        for function in options.functions.split(","):
+            kernel = robot.kernel(function, target=options.target, packed=function in MATRICES)
             count, cycles = bound(kernel.assembly, kernel.info.lanes, options.model, mca)
             print(f"| {name} | {function} | {count} | {cycles:.0f} |", flush=True)
     return 0

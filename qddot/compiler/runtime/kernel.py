@@ -61,7 +61,10 @@ class Source(NamedTuple):
 
 
 class Kernel:
-    """Call it like a function of arrays: one state or any leading batch axes, `out=` if you like."""
+    """Call it like a function of arrays: one state or any leading batch axes, `out=` if you like.
+
+    Loops that call it with `out=` for one state at a time are fastest by `call = kernel.__call__` (docs/decisions/0025).
+    """
 
     # What Python calls lies in each kernel: a compiled function, which is reached without any code in between.
     __slots__ = ("__call__", "__dict__", "__weakref__")
