@@ -14,6 +14,7 @@ from qddot.compiler.codegen.abi import grid, grid_frame
 from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets.host import native
+from tests.support.warp_turns import Turns
 
 WARP = 32
 
@@ -80,6 +81,8 @@ class Threads:
         """Blocks of so many threads, of which so many may wait for each other."""
         self._engine = llvm_compile.engine_of(llvm_compile.compile_object(text, native(), "grid"))
         self._libc, self.block, self.together = ctypes.CDLL(None), block, together
+        self.order = None  # of the warps that wait for each other, if they are to run one at a time (`warp_turns`)
+        self.joins = []  # barriers that each of their threads came to
 
     def run(self, name, given, grid_size, shared_bytes=0):
         """A kernel with these arguments, in so many (blocks, layers)."""
@@ -96,6 +99,9 @@ class Threads:
         """Threads that may wait for each other, from the first of a block on."""
         first, *place = place
         start = shared.ctypes.data + -shared.ctypes.data % 64
+        if self.order is not None:
+            self._run_in_turn(kernel, given, (first, *place), start)
+            return
         barriers = [self._barrier(WARP) for _ in range(self.together // WARP)]
         join, wait = self._barrier(self.together), ctypes.cast(self._libc.pthread_barrier_wait, ctypes.c_void_p).value
         own = [
@@ -107,6 +113,22 @@ class Threads:
             t.start()
         for t in threads:
             t.join()
+
+    def _run_in_turn(self, kernel, given, place, start):
+        """The same, one warp at a time in a known order."""
+        first, *place = place
+        turns = Turns(self.together // WARP, WARP, self.order)
+        wait = ctypes.cast(turns.wait, ctypes.c_void_p).value
+        own = [Environment(first + k, *place, start, 2 * k, wait, 2 * k + 1) for k in range(self.together)]
+        threads = [
+            threading.Thread(target=turns.run, args=(k, kernel, *given, ctypes.addressof(e))) for k, e in enumerate(own)
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not turns.errors, turns.errors
+        self.joins.append(turns.joins)
 
     def _barrier(self, count):
         barrier = ctypes.create_string_buffer(256)
@@ -122,7 +144,11 @@ class Emulated:
         n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
         assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
         self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
-        self._threads = Threads(self.text, self.facts.threads, WARP * self.facts.warps_per_state)
+        self.use(self.text)
+
+    def use(self, text):
+        """Runs this text from now on."""
+        self.threads = Threads(text, self.facts.threads, WARP * self.facts.warps_per_state)
 
     def __call__(self, name, *arrays, out, blocks=None):
         """Runs a kernel: arrays have one batch axis, or none if all states share them."""
@@ -136,4 +162,4 @@ class Emulated:
         blocks = -(-count // self.facts.states) if blocks is None else blocks
         scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
         given.append(ctypes.c_void_p(scratch.ctypes.data))
-        self._threads.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)
+        self.threads.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)

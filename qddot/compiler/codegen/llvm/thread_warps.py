@@ -142,6 +142,8 @@ class WarpFunction:
     def text(self) -> str:
         """The function."""
         whole = self.whole
+        if not whole.arguments.output.staged and self.warp == 0:
+            self._copy_leaves()
         for p, step in enumerate(whole.steps):
             own = whole.places.writes[p][self.warp]
             for k in range(0, len(own), _AT_A_TIME):
@@ -152,10 +154,6 @@ class WarpFunction:
                 self._compute(n)
             if p + 1 < len(whole.steps):
                 self.lines.append("  call void @join(ptr %env)")
-        if not whole.arguments.output.staged and self.warp == 0:
-            for n in [n for n in whole.results if n not in whole.computed]:
-                for k in whole.results[n]:
-                    self._store_result(k, self._leaf(n))
         body = "\n".join(self.lines)
         head = f"define internal void @{whole.name}.warp{self.warp}({whole.parameters}) noinline #1"
         return f"{head} {{\n{body}\n  ret void\n}}\n"
@@ -226,6 +224,12 @@ class WarpFunction:
         ]
 
     # ---- results
+
+    def _copy_leaves(self) -> None:
+        """Results that nobody computes, before a barrier: after the last one, other warps stage the next states' inputs."""
+        for n in [n for n in self.whole.results if n not in self.whole.computed]:
+            for k in self.whole.results[n]:
+                self._store_result(k, self._leaf(n))
 
     def _store_results(self, n: int) -> None:
         for k in self.whole.results.get(n, ()):
