@@ -50,7 +50,7 @@ def launch_address() -> int:
 def scratch_bytes(kernel: Kernel, states: int) -> int:
     """What a launch for so many states takes at most, on any of the devices."""
     code, most = code_of(kernel), 0
-    blocks = -(-states // code.grid.threads)
+    blocks = -(-states // code.grid.states)
     if code.grid.scratch_numbers:
         for device in contexts.devices():
             context = contexts.find(device.ordinal)[0]
