@@ -6,15 +6,12 @@ installed, registers, local memory, spills and its time.
 """
 
 import argparse
-import re
-import resource
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu import cases, prepare, report
+from benchmarks.gpu.ptxas import assembled
 from qddot.compiler.codegen.abi import grid
 from qddot.compiler.codegen.llvm.thread_arguments import angles_of
 from qddot.compiler.codegen.llvm.thread_phases import phases, work_of
@@ -42,25 +39,17 @@ def rows(folder: Path, case: cases.Case, warps: list[int], capability: str) -> l
         text, facts = grid.render(program, inputs, output, case.dtype, target, options)
         row = [count, sum(made.longest), sum(work.cost) // count, made.count, len(crossing)]
         row += [sum(len(x) for own in loaded for x in own.values()), facts.shared_bytes]
-        more = assembled(ptx.compile_ptx(text, target).decode(), capability) if shutil.which("ptxas") else []
-        found.append(tuple(f"{x:,}" for x in row) + tuple(map(str, more)))
+        more = _assembled(ptx.compile_ptx(text, target).decode(), capability) if shutil.which("ptxas") else ()
+        found.append(tuple(f"{x:,}" for x in row) + more)
     return found
 
 
-def assembled(code: str, capability: str) -> list[Any]:
-    """What the assembler says about the kernel, and the processor's time that it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, out = Path(folder, "code.ptx"), Path(folder, "code.cubin")
-        path.write_text(code, encoding="utf-8")
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        made = subprocess.run(["ptxas", f"-arch={capability}", "-v", "-o", out, path], capture_output=True, text=True)
-        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    if made.returncode:
-        return ["–", "–", "–", made.stderr.strip().splitlines()[-1]]
-    registers = re.search(r"Used (\d+) registers", made.stderr)
-    stack = re.search(r"(\d+) bytes cumulative stack", made.stderr)
-    spilled = sum(map(int, re.findall(r"(\d+) bytes spill stores", made.stderr)))
-    return [registers and registers[1], stack[1] if stack else 0, spilled, f"{seconds:.1f}"]
+def _assembled(code: str, capability: str) -> tuple[str, ...]:
+    try:
+        found = assembled(code, capability)
+    except ValueError as error:
+        return "–", "–", "–", str(error).splitlines()[-1]
+    return f"{found.registers}", f"{found.stack_bytes:,}", f"{found.spilled_bytes:,}", f"{found.seconds:.1f}"
 
 
 def main() -> None:
