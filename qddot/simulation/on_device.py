@@ -1,6 +1,6 @@
 """Simulations on a card whose states stay there: recorded into its memory, and brought to the host when they are read.
 
-Starts, held controls and free parameters may be arrays on the device, of any framework: controls are read where they are,
+Starts, held controls and parameters may be arrays on the device, of any framework: controls are read where they are,
 starts and parameters are copied within the device to where the loop reads them.
 """
 
@@ -37,10 +37,10 @@ CHECKED_STARTS = 4096  # the most configurations on the device whose quaternions
 
 
 class Away(NamedTuple):
-    """What was given on the device: held inputs, and free parameters by name."""
+    """What was given on the device: held inputs, and by name what stays the same in a sample (`constant_shapes`)."""
 
     held: View | None
-    free: Mapping[str, View]
+    constants: Mapping[str, View]
 
 
 def taken(model: Model, controls: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Away]:
@@ -53,17 +53,21 @@ def taken(model: Model, controls: Any, options: dict[str, Any]) -> tuple[Any, di
             held, zeros = v, np.zeros(v.shape[-2:])
             controls, given = (zeros, given) if what == "controls" else (controls, zeros)
     options = {**options, "inputs": given} if given is not None else options
-    free: dict[str, View] = {}
+    there: dict[str, View] = {}
+    if (weights := options.get("parameters")) is not None and (v := operands.on_device(weights, "parameters")) is not None:
+        if not v.shape:
+            raise InputError("parameters have shape (); give an array (..., n) of at least one number")
+        there["parameters"], options = v, {**options, "parameters": np.zeros(v.shape[-1:])}
     if isinstance(names := options.get("free"), Mapping):
         values = dict(names)
         for p in parameters.parameters(model, tuple(values)):
             if (v := operands.on_device(values[p.name], p.name)) is not None:
-                free[p.name] = v
+                there[p.name] = v
                 if v.shape[len(v.shape) - len(p.shape) :] != p.shape:
                     raise InputError(f"{p.name} has shape {v.shape}; its last axes must be {p.shape}")
                 values[p.name] = np.zeros(p.shape)
         options = {**options, "free": values}
-    return controls, options, Away(held, free)
+    return controls, options, Away(held, there)
 
 
 def run(
@@ -71,7 +75,7 @@ def run(
 ) -> DeviceTrajectory:
     """The states of all samples on the device; `numbers` are the steps, and how many from one record to the next."""
     starts = [operands.on_device(x, name) for x, name in ((q0, "q0"), (v0, "v0"))]
-    first = next((v for v in (*starts, away.held, *away.free.values()) if v is not None), None)
+    first = next((v for v in (*starts, away.held, *away.constants.values()) if v is not None), None)
     context, is_current = contexts.find(None if first is None else first.device)
     with nullcontext() if is_current else context:
         return _Run(rollout, context, away).trajectory([q0, v0], starts, *numbers, info, has_limits)
@@ -118,7 +122,7 @@ class _Run:
         finally:
             for block in self.blocks:
                 context.pool.give(block, stream)
-        known = away.held is None and not away.free
+        known = away.held is None and not away.constants
         numbers = np.arange(0, steps + 1, every)
         return DeviceTrajectory(rollout, records, numbers, info, knows_tau=known, has_limits=has_limits)
 
@@ -136,19 +140,21 @@ class _Run:
             flat = start.state.reshape(-1, self.n_state)
             axes.append(start.state.shape[:-1])
             given = [flat[:, : self.sizes[0]], flat[:, self.sizes[0] : sum(self.sizes)]]
-            if not self.away.free:
+            if not self.away.constants:
                 stiffness.warn(rollout, start)
         else:
             for k, (x, v) in enumerate(zip(given, starts, strict=True)):
                 given[k] = self._host_start(k, x) if v is None else self._device_start(k, v)
                 axes.append(np.shape(x)[:-1] if v is None else v.shape[:-1])
-        own = [(v, len(p.shape)) for p in self._parameters if (v := self.away.free.get(p.name)) is not None]
-        axes += [rollout.held.shape[:-2], *(x.shape[: x.ndim - n] for x, n in self._host_values())]
-        axes += [v.shape[: len(v.shape) - n] for v, n in [*own, *([(self.away.held, 2)] if self.away.held else [])]]
+        axes.append(rollout.held.shape[:-2])
+        axes += [x.shape[: len(x.shape) - n] for x, _, n in self._constants()]
+        axes += [self.away.held.shape[:-2]] if self.away.held else []
         try:
             return given, starts, np.broadcast_shapes(*axes)
         except ValueError:
-            raise InputError(f"the batch axes of q0, v0, controls and free do not fit together: {axes}") from None
+            raise InputError(
+                f"the batch axes of q0, v0, controls, parameters and free do not fit together: {axes}"
+            ) from None
 
     def _host_start(self, k: int, x: Any) -> Array:
         checks = self.rollout.engine.checks
@@ -168,13 +174,11 @@ class _Run:
             checks.q(operands.to_host(first, self.context), name)
         return v
 
-    @property
-    def _parameters(self) -> tuple[parameters.Parameter, ...]:
-        return parameters.parameters(self.rollout.model, self.rollout.free)
-
-    def _host_values(self) -> list[tuple[Array, int]]:
-        both = zip(self.rollout.values, self._parameters, strict=True)
-        return [(x, len(p.shape)) for x, p in both if p.name not in self.away.free]
+    def _constants(self) -> list[tuple[Array | View, str, int]]:
+        """What stays the same in a sample, where it was given: values, name, and how many axes a sample has of them."""
+        shapes = self.rollout.constant_shapes
+        given = zip(self.rollout.constants, shapes.items(), strict=True)
+        return [(self.away.constants.get(name, x), name, len(shape)) for x, (name, shape) in given]
 
     def _fits(self, samples: int, rows: int, n: int) -> None:
         """Refuses to begin a run whose states do not fit into the card's memory."""
@@ -226,16 +230,15 @@ class _Run:
         return self.blocks[-1].address
 
     def _values(self, batch: Shape) -> Rows:
-        """Free parameters, side by side; those of one name where they are."""
-        samples, size, place = prod(batch), self.dtype.itemsize, 0
-        widths = [prod(p.shape) for p in self._parameters]
-        given = [self.away.free.get(p.name, x) for p, x in zip(self._parameters, self.rollout.values, strict=True)]
-        for p in self._parameters:
-            if p.name in self.away.free:
-                operands.check(self.away.free[p.name], p.name, self.rollout.dtype, self.context)
+        """Parameters of the law and of the model, side by side; those of one name where they are."""
+        samples, size, place, given = prod(batch), self.dtype.itemsize, 0, self._constants()
         if not given:
             return Rows(self._room(1), (0,))
-        rows = [self._rows(x, p.name, len(p.shape), batch) for x, p in zip(given, self._parameters, strict=True)]
+        for x, name, _ in given:
+            if isinstance(x, View):
+                operands.check(x, name, self.rollout.dtype, self.context)
+        widths = list(map(prod, self.rollout.constant_shapes.values()))
+        rows = [self._rows(x, name, axes, batch) for x, name, axes in given]
         if len(rows) == 1:
             return rows[0]
         out = Rows(self._room(samples * sum(widths)), (sum(widths),))

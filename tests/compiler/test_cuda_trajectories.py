@@ -300,3 +300,39 @@ def test_warnings_come_with_the_states(card, robot):
         _ = run.q
     rest = [0, 1, 3, 4]
     np.testing.assert_array_equal(run.q[rest], robot.simulate(q[rest], v[rest], steps=20, **PLAIN).q)
+
+
+# ---- parameters of a law
+
+
+def gains(t, q, v, p):
+    return -p[0] * q - p[1:] * v
+
+
+@pytest.mark.parametrize("place", ["host", "device", "one row", "beside free ones", "all on the device"])
+def test_parameters_of_a_law(card, robot, place):
+    """Each sample has its own; they stand before the robot's free parameters."""
+    rng, damping = np.random.default_rng(1), f"{robot.joint_names[0]}.damping"
+    p, damper = rng.uniform(1.0, 9.0, (5, 3)), rng.uniform(0.1, 1.0, 5)
+    p = p[2] if place == "one row" else p
+    options = {**PLAIN, **({"free": {damping: damper}} if place in ("beside free ones", "all on the device") else {})}
+    steps_of(card, robot, gains, parameters=p, **options)
+    q, v = start(robot)
+    here = robot.simulate(q, v, gains, steps=8, record=4, parameters=p, **options)
+    if place == "all on the device":
+        options["free"] = {damping: on_device(damper)}
+    there_p = on_device(p) if place in ("device", "one row", "all on the device") else p
+    there = robot.simulate(q, v, gains, steps=8, record=4, parameters=there_p, target="cuda", **options)
+    np.testing.assert_array_equal(there.q, here.q)
+    np.testing.assert_array_equal(there.v, here.v)
+    if there_p is p:
+        np.testing.assert_array_equal(there.tau, here.tau)
+    else:
+        assert there.tau is None
+
+
+def test_parameters_of_a_law_that_do_not_fit(card, robot):
+    q, v = start(robot)
+    for p, said in ((np.ones((4, 3)), "do not fit together"), (np.ones((5, 3), np.float32), "parameters holds float32")):
+        with pytest.raises(InputError, match=said):
+            robot.simulate(q, v, gains, steps=8, parameters=on_device(p, p.dtype), target="cuda", **PLAIN)
