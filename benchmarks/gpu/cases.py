@@ -103,6 +103,23 @@ def save_robots(folder: Path, names: list[str], source: Path | None = None) -> l
     return made
 
 
+def save_thirty(folder: Path) -> list[Path]:
+    """Writes the real robots that the precision of single is known of on the CPU (`benchmarks.accuracy`)."""
+    from benchmarks.accuracy import real_robots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name, robot in real_robots().items():
+        made.append(folder / f"{Path(name).stem}.json")
+        robot.save(made[-1])
+    return made
+
+
+def saved(folder: Path) -> list[str]:
+    """The names of the robots that were saved there."""
+    return sorted(path.stem for path in folder.glob("*.json"))
+
+
 def _saved(name: str, folder: Path | None) -> Path | None:
     path = folder / f"{name}.json" if folder else None
     return path if path and path.is_file() else None

@@ -17,6 +17,7 @@ from benchmarks.gpu.cases import Case
 from benchmarks.gpu.children import Measurer, Preparers
 
 _AT_THE_END = 45.0  # seconds for calls from Python and for frax
+BESIDE = ("calls", "rollouts", "frax")  # what is measured beside the cases
 _ROW_LIMIT = 40.0  # seconds that one row of a case may take to be measured
 
 
@@ -34,6 +35,7 @@ class Options(NamedTuple):
     compile_limit: float
     rehearse: bool = False
     prepare_only: bool = False
+    beside: tuple[str, ...] = BESIDE
 
 
 class Run:
@@ -87,9 +89,10 @@ def figures(run: Run) -> int:
         _all_cases(run, measurer, preparers, on_card)
         if not options.prepare_only:
             preparers.close()
-            _calls(run, measurer)
-            _rollouts(run, measurer)
-            _frax(run, measurer)
+            for name, measured in (("calls", _calls), ("rollouts", _rollouts), ("frax", _frax)):
+                if name in options.beside:
+                    measured(run, measurer)
+                    run.save()
     finally:
         preparers.close()
         measurer.close()
@@ -112,7 +115,7 @@ def _all_cases(run: Run, measurer: Measurer, preparers: Preparers, on_card: bool
         if pair not in references:
             references[pair] = preparers.submit({"do": "reference", "robot": pair[0], "function": pair[1]})
         kernels[case] = preparers.submit({"do": "kernel", "case": case, "on_card": on_card})
-    reserve = 0.0 if options.prepare_only else min(_AT_THE_END, 0.2 * options.seconds)
+    reserve = 0.0 if options.prepare_only or not options.beside else min(_AT_THE_END, 0.2 * options.seconds)
     while waiting and run.left() > reserve:
         ready = [c for c in waiting if kernels[c].done() and references[c.robot, c.function].done()]
         for case in ready[:1]:
