@@ -14,6 +14,7 @@ import numpy as np
 
 from qddot.algorithms.constrained_dynamics import RANK
 from qddot.dynamics.constrained_solver import Constrained
+from qddot.dynamics.derivative_results import ConstrainedDerivatives, ForwardDynamicsDerivatives
 from qddot.dynamics.loop_assembly import GENERIC_RANK
 from qddot.errors import InputError
 
@@ -29,6 +30,15 @@ def usable(solver: Constrained) -> Constrained:
             f"and programs of JAX are made for one choice of them; take Robot's methods on NumPy arrays"
         )
     return solver
+
+
+def check_independent(solver: Constrained) -> None:
+    """An error where λ is not that of the kernel's rows alone, so that it has other derivatives."""
+    if redundant := len(solver.names) - len(solver.rows):
+        raise InputError(
+            f"robot {solver.model.name!r} has {redundant} redundant constraints, so that λ has other derivatives than its "
+            f"kernel's; take forward_dynamics_derivatives for those of the accelerations, or jax.jacfwd"
+        )
 
 
 def forward_result(solver: Constrained, is_stabilised: bool, out: Any) -> tuple[Any, Any]:
@@ -47,6 +57,16 @@ def hybrid_result(solver: Constrained, out: Any) -> tuple[Any, Any, Any]:
     good = (near >= 0.0) & (near < _MAX_DEPENDENCE) & _is_closed(solver, out)
     sound = jnp.where(good, 1.0, jnp.nan).astype(out.dtype)[..., None]
     return out[..., :nv] * sound, out[..., nv : 2 * nv] * sound, out[..., 2 * nv : -3] * sound
+
+
+def derivatives_result(solver: Constrained, out: Any) -> ConstrainedDerivatives:
+    """Those of the accelerations and of the multipliers, NaN where loops are open."""
+    nv = solver.model.nv
+    flat = jnp.where(_is_closed(solver, out)[..., None], out[..., :-3], jnp.nan)
+    parts = flat.reshape(*flat.shape[:-1], 3, -1, nv)
+    of_a, of_lam = parts[..., :nv, :], parts[..., nv:, :]
+    both = (ForwardDynamicsDerivatives(*(x[..., k, :, :] for k in range(3))) for x in (of_a, of_lam))
+    return ConstrainedDerivatives(*both)
 
 
 def _is_closed(solver: Constrained, out: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,12 @@ import numpy as np
 
 from qddot.dynamics.catalogue import ALL, lookup
 from qddot.dynamics.constrained_solver import solver_of
+from qddot.dynamics.derivative_results import ConstrainedDerivatives
 from qddot.dynamics.engine import Engine, HasEngine
 from qddot.dynamics.request import checked, ignores_loops, twist_rows
 from qddot.errors import InputError, one_name, unexpected
 from qddot.jax import configurations, constrained, rollouts
-from qddot.jax.arrays import alike
+from qddot.jax.arrays import alike, zeros
 from qddot.jax.forces import link_forces
 from qddot.jax.functions import TABLE, Row
 from qddot.jax.operation import Operation
@@ -53,6 +54,9 @@ class Dynamics:
             )
         self._programs: dict[Any, Callable[..., Any]] = {}
 
+    def __reduce__(self) -> Any:
+        return _remade, (self.engine.model, self.free)
+
     def __repr__(self) -> str:
         return f"<qddot.jax.Dynamics {self.model.name!r}: nq={self.model.nq}, nv={self.model.nv}>"
 
@@ -85,7 +89,7 @@ class Dynamics:
         """
         if self.model.is_constrained:
             return self.constrained_forward_dynamics(q, v, tau, f_ext, expressed_in=expressed_in, **free)[0]
-        self.engine.solvability.require_mass()
+        self._require_mass(free)
         return self._run("forward_dynamics", (q, v, tau), f_ext, expressed_in, free)
 
     def constrained_forward_dynamics(
@@ -96,19 +100,35 @@ class Dynamics:
         f_ext: Any = None,
         *,
         gains: Any = None,
+        tau_loops: Any = None,
         expressed_in: str = "frame",
         **free: Any,
     ) -> tuple[Any, Any]:
-        """Accelerations and the constraints' forces λ; `gains` as in `Robot.constrained_forward_dynamics`."""
+        """Accelerations and the constraints' forces λ; `gains` and `tau_loops` as in `Robot`."""
         solver = constrained.usable(solver_of(self.engine))
-        self.engine.solvability.require_mass()
+        self._require_mass(free)
+        if tau_loops is not None:
+            tau = tau + self._run("loop_joint_forces", (q, tau_loops), None, "frame", free)
         name, inputs = "constrained_forward_dynamics", (q, v, tau)
+        nothing = functools.partial(zeros, function=name, names=("q", "v", "tau"), arrays=inputs)
         if gains is not None:
-            f_ext = jnp.zeros((self.model.n_links, 6)) if f_ext is None else f_ext
+            f_ext = nothing((self.model.n_links, 6)) if f_ext is None else f_ext
+            gains = gains if hasattr(gains, "dtype") else jnp.asarray(gains, nothing(()).dtype)
         after = functools.partial(constrained.forward_result, solver, gains is not None)
-        more = () if f_ext is None else (jnp.zeros(2) if gains is None else gains,)
+        more = () if f_ext is None else (nothing((2,)) if gains is None else gains,)
         a, lam = self._run(name, inputs, f_ext, expressed_in, free, after=after, more=more)
         return a, self._least(q, lam, free)
+
+    def constrained_forward_dynamics_derivatives(self, q: Any, v: Any, tau: Any, **free: Any) -> ConstrainedDerivatives:
+        """`Robot.constrained_forward_dynamics_derivatives`, of constraints without redundant rows."""
+        constrained.check_independent(solver_of(self.engine))
+        return self._derivatives(q, v, tau, free)
+
+    def _derivatives(self, q: Any, v: Any, tau: Any, free: Free) -> ConstrainedDerivatives:
+        solver = constrained.usable(solver_of(self.engine))
+        self._require_mass(free)
+        after = functools.partial(constrained.derivatives_result, solver)
+        return self._run("constrained_forward_dynamics_derivatives", (q, v, tau), None, "frame", free, after=after)
 
     def constrained_inverse_dynamics(
         self,
@@ -153,7 +173,7 @@ class Dynamics:
     ) -> tuple[Any, Any, Any]:
         """As `hybrid_dynamics`, and the constraints' forces λ, by the method "multipliers" of `Robot`'s."""
         solver, chosen = constrained.usable(solver_of(self.engine)), self.model.dof_indices(prescribed)
-        self.engine.solvability.require_mass(chosen)
+        self._require_mass(free, chosen)
         after = functools.partial(constrained.hybrid_result, solver)
         name, inputs = "constrained_hybrid_dynamics", (q, v, a, tau)
         found = self._run(name, inputs, f_ext, expressed_in, free, after=after, prescribed=chosen)
@@ -176,7 +196,7 @@ class Dynamics:
             given: Any = {"prescribed": prescribed, "expressed_in": expressed_in, **free}
             return self.constrained_hybrid_dynamics(q, v, a, tau, f_ext, **given)[:2]
         chosen = self.model.dof_indices(prescribed)
-        self.engine.solvability.require_mass(chosen)
+        self._require_mass(free, chosen)
         both = self._run("hybrid_dynamics", (q, v, a, tau), f_ext, expressed_in, free, prescribed=chosen)
         return both[..., 0, :], both[..., 1, :]
 
@@ -200,9 +220,9 @@ class Dynamics:
         inertia = self.operational_space_inertia(q, frame, chosen, **free)
         return inertia, self.operational_space_bias_force(q, v, frame, chosen, **free)
 
-    def link_forces(self, q: Any, f_ext: Any, expressed_in: str = "frame") -> Any:
+    def link_forces(self, q: Any, f_ext: Any, expressed_in: str = "frame", **free: Any) -> Any:
         """The forces on all links in their own frames, (..., n_links, 6), as `Robot.link_forces`."""
-        return link_forces(self, q, f_ext, expressed_in)
+        return link_forces(self, q, f_ext, expressed_in, free)
 
     # ---- configurations
 
@@ -246,7 +266,7 @@ class Dynamics:
             if name not in self.free:
                 raise unexpected(function, name, self.free)
         if f_ext is not None:
-            inputs = (*inputs, link_forces(self, inputs[0], f_ext, expressed_in), *more)
+            inputs = (*inputs, link_forces(self, inputs[0], f_ext, expressed_in, free), *more)
             function = f"{function}_with_forces"
         key = (function, *static.values())
         try:
@@ -295,19 +315,41 @@ class Dynamics:
             return lam
         return constrained.least(solver, self.constraint_jacobian(q, **free), lam)
 
-    def _check(self, function: str, row: Row) -> None:
+    def _require_mass(self, free: Free, held: tuple[int, ...] = ()) -> None:
+        """An error if what is not held can move without moving mass, unless free parameters may bring the mass."""
+        if not free:
+            self.engine.solvability.require_mass(held)
+
+    def _check(self, function: str, row: Row, free: Free) -> None:
         """Errors that need no state: what the robot has not, and what would ignore its loops."""
         if row.of_trees and self.model.is_constrained:
             raise ignores_loops(self.model, function)
-        if row.needs_mass and self.model.mass == 0.0:
+        if row.needs_mass and self.model.mass == 0.0 and not free:
             raise InputError(f"robot {self.model.name!r} has no mass, so it has no centre of mass")
+
+
+class _Holder(NamedTuple):
+    """An engine where a robot is expected."""
+
+    engine: Engine
+
+
+def _remade(model: Model, free: tuple[str, ...]) -> Dynamics:
+    return Dynamics(_Holder(Engine(model)), free)
 
 
 _RESOLVED: dict[str, Callable[[Model, Any], Any]] = {
     "frame": lambda model, x: model.frame(x).name,
     "prescribed": lambda model, x: model.dof_indices(x),
     "rows": lambda _, x: twist_rows(x),
+    "by": lambda _, x: _frozen(x),
 }
+
+
+def _frozen(x: Any) -> Any:
+    """A sequence, and those in it, as tuples: programs are found by it."""
+    x = x.tolist() if hasattr(x, "tolist") else x
+    return tuple(map(_frozen, x)) if isinstance(x, list | tuple) else x
 
 
 def _method(name: str, row: Row) -> Callable[..., Any]:
@@ -315,7 +357,7 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
     found = ALL[name]
     inputs = found.inputs
     needs = tuple(x for x in found.needs if found.is_task or x != "rows")
-    takes = (*inputs, *(["f_ext"] if row.takes_forces else []), *(x for x in needs if x not in ("prescribed",)))
+    takes = (*inputs, *(["f_ext"] if row.takes_forces else []), *(x for x in needs if x not in ("prescribed", "by")))
 
     def method(self: Dynamics, *args: Any, **given: Any) -> Any:
         free = {x: given.pop(x) for x in self.free if x in given}
@@ -328,15 +370,17 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
                 raise unexpected(name, x, (*takes, *needs, *self.free))
         if missing := [x for x in (*inputs, *needs) if x not in named and x != "rows"]:
             raise InputError(f"{name} needs {', '.join(missing)}")
+        if name == "forward_dynamics_derivatives" and self.model.is_constrained and named.get("f_ext") is None:
+            return self._derivatives(*(named[x] for x in inputs), free).a
         static = {x: _RESOLVED[x](self.model, named.get(x)) for x in needs}
-        self._check(name, row)
+        self._check(name, row, free)
         if expressed_in == "world" and named.get("f_ext") is not None:
             raise InputError(
                 f"{name}: forces in the world's axes change with q in the links' frames; take jax.jacfwd of dynamics, or "
                 f"link_forces(q, f_ext, 'world') as f_ext, which stays as it is in the links' frames"
             )
         if row.divides:
-            self.engine.solvability.require_mass(static.get("prescribed", ()))
+            self._require_mass(free, static.get("prescribed", ()))
         result = self._run(name, tuple(named[x] for x in inputs), named.get("f_ext"), expressed_in, free, **static)
         return result if row.result is None else row.result(self.model, result)
 

@@ -40,6 +40,10 @@ def _hybrid(model: Model, both: Any) -> Any:
     return results.HybridDynamicsDerivatives(*kinds)
 
 
+def _two(model: Model, x: Any) -> Any:
+    return x[..., 0, :], x[..., 1, :]
+
+
 def _of_links(model: Model, x: Any) -> Any:
     return x.reshape(*x.shape[:-1], model.n_links, 6)
 
@@ -67,6 +71,9 @@ TABLE: dict[str, Row] = {
         divides=True, of_trees=True, takes_forces=True, result=_parts(results.SecondDerivatives, 4)
     ),
     "forward_dynamics_inertia_derivatives": Row(divides=True, of_trees=True, takes_forces=True),
+    "inverse_dynamics_derivative": Row(of_trees=True),
+    "forward_dynamics_derivative": Row(divides=True, of_trees=True),
+    "hybrid_dynamics_derivative": Row(divides=True, of_trees=True, result=_two),
     "regressor": Row(),
     "forward_kinematics": Row(),
     "pose": Row(),
