@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from qddot.dynamics.input_checks import count, real_numbers
 from qddot.errors import InputError
-from qddot.study.space import Space
+from qddot.study.distributions import Choice, LogUniform, Normal, Uniform, spread
+from qddot.study.space import Space, axis_name
 
 Array = NDArray[Any]
 
@@ -25,6 +26,20 @@ class Sensitivity(NamedTuple):
     first: Array
     total: Array
     error: Array
+
+
+class GradientSensitivity(NamedTuple):
+    """Derivatives of a measure with respect to each drawn number, times that number's standard deviation.
+
+    `mean` says in which direction the measure goes on average, `rms` how strongly it answers anywhere. `bound` is an upper
+    bound of Sobol's total index (I. Sobol and S. Kucherenko, Math. Comput. Simul. 79 (2009)), of uniform and normal numbers; NaN
+    of others.
+    """
+
+    names: list[str]
+    mean: Array
+    rms: Array
+    bound: Array
 
 
 def quantiles(x: Array, parts: ArrayLike) -> Array:
@@ -69,3 +84,30 @@ def _indices(rows: Array) -> tuple[Array, Array]:
     if not variance > 0.0:
         return np.zeros(mixed.shape[1]), np.zeros(mixed.shape[1])
     return np.mean(b * (mixed - a), axis=0) / variance, 0.5 * np.mean((a - mixed) ** 2, axis=0) / variance
+
+
+def gradient_sensitivity(space: Space, values: dict[str, Array], value: Array, by: dict[str, Array]) -> GradientSensitivity:
+    """Of the drawn numbers that have a derivative."""
+    names: list[str] = []
+    slopes, factors = list[Array](), list[float]()
+    for name, d in space.drawn.items():
+        if name not in by or isinstance(d, Choice):
+            continue
+        scaled = by[name] * spread(d, values[name])
+        for place in np.ndindex(d.shape):
+            names.append(axis_name(name, place))
+            slopes.append(scaled[(slice(None), *place)])
+            factors.append(_POINCARE.get(type(d), np.nan))
+    if not names:
+        raise InputError("nothing that this study draws has a derivative; name distributions of states or parameters")
+    table = np.stack(slopes, axis=-1)
+    fine = np.isfinite(table).all(axis=1) & np.isfinite(value)
+    if np.count_nonzero(fine) < 2:
+        raise InputError("there are too few samples with a derivative")
+    squares, variance = np.mean(table[fine] ** 2, axis=0), np.var(value[fine])
+    bound = np.array(factors) * squares / variance if variance > 0.0 else np.zeros(len(names))
+    return GradientSensitivity(names, np.mean(table[fine], axis=0), np.sqrt(squares), bound)
+
+
+# Var f <= C E[(f' times the standard deviation)²]: 12/π² for uniform numbers (Wirtinger), 1 for normal ones
+_POINCARE: dict[type, float] = {Uniform: 12.0 / np.pi**2, LogUniform: 12.0 / np.pi**2, Normal: 1.0}

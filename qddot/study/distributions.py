@@ -158,6 +158,17 @@ def distribution(x: Any) -> Distribution | None:
     return OfScipy(x) if callable(getattr(x, "ppf", None)) else None
 
 
+def spread(d: Distribution, x: Array) -> Array:
+    """The standard deviation of each number; of LogUniform that of the logarithm, times the value x."""
+    if isinstance(d, Uniform | LogUniform):
+        low, high = np.asarray(d.lower, float), np.asarray(d.upper, float)
+        width = high - low if isinstance(d, Uniform) else x * np.log(high / low)
+        return width / np.sqrt(12.0)
+    if isinstance(d, Normal):
+        return np.asarray(d.std, float)
+    return np.std(x, axis=0)
+
+
 def normal_quantile(u: Array) -> Array:
     """Algorithm AS 241 of M. Wichura, Applied Statistics 37 (1988): relative error below 1e-15."""
     from_middle = u - 0.5

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from qddot.spatial.tape import Tape, record
 
 Array = NDArray[Any]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a measure: it is a column of tables and the name of a file
-_POSITION = ".position"
+POSITION = ".position"
 
 
 def _summed(x: Array) -> Array:
@@ -49,15 +49,65 @@ def _first_time(t: Array, x: Array) -> Array:
     return np.where(above.any(axis=1), np.where(k > 0, t[k] - part * (t[k] - begin), t[0]), np.nan)
 
 
-REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {  # of times (T,) and values (n, T, ...)
-    "last": lambda t, x: x[:, -1],
-    "min": lambda t, x: np.min(x, axis=1),
-    "max": lambda t, x: np.max(x, axis=1),
-    "max_abs": lambda t, x: np.max(np.abs(x), axis=1),
-    "mean": lambda t, x: _summed(x) / x.shape[1],
-    "rms": lambda t, x: np.sqrt(_summed(x * x) / x.shape[1]),
-    "integral": _integral,
-    "first_time": _first_time,
+def _at(k: Array, x: Array, values: Array) -> Array:
+    """Zeros of the shape of x, with values at the times k (n, ...)."""
+    out = np.zeros(x.shape)
+    np.put_along_axis(out, k[:, None], values[:, None], axis=1)
+    return out
+
+
+def _ends(t: Array, x: Array) -> Array:
+    return _at(np.full(x[:, 0].shape, x.shape[1] - 1), x, np.ones(x[:, 0].shape))
+
+
+def _largest(t: Array, x: Array) -> Array:
+    return _at(np.argmax(x, axis=1), x, np.ones(x[:, 0].shape))
+
+
+def _largest_abs(t: Array, x: Array) -> Array:
+    k = np.argmax(np.abs(x), axis=1)
+    return _at(k, x, np.sign(np.take_along_axis(x, k[:, None], axis=1)[:, 0]))
+
+
+def _rms_slopes(t: Array, x: Array) -> Array:
+    rms = REDUCTIONS["rms"].of(t, x)[:, None]
+    return np.where(rms > 0.0, x / np.where(rms > 0.0, rms * x.shape[1], 1.0), 0.0)
+
+
+def _integral_slopes(t: Array, x: Array) -> Array:
+    steps = np.zeros(len(t) + 1)
+    steps[1:-1] = np.diff(t)
+    weights = 0.5 * (steps[1:] + steps[:-1])
+    return np.broadcast_to(weights.reshape(-1, *(1,) * (x.ndim - 2)), x.shape)
+
+
+def _first_time_slopes(t: Array, x: Array) -> Array:
+    """Of the straight line that crosses zero; none where it is there from the start, NaN where it never is."""
+    above = x > 0.0
+    k = np.argmax(above, axis=1)
+    before = np.maximum(k - 1, 0)
+    x1, x0 = (np.take_along_axis(x, j[:, None], axis=1)[:, 0] for j in (k, before))
+    share = np.where(x1 > x0, (t[k] - t[before]) / np.where(x1 > x0, x1 - x0, 1.0) ** 2, 0.0)
+    slopes = _at(k, x, share * x0) + _at(before, x, -share * x1)
+    return np.where(above.any(axis=1)[:, None], np.where(k[:, None] > 0, slopes, 0.0), np.nan)
+
+
+class Reduction(NamedTuple):
+    """Of times (T,) and values (n, T, ...): the result (n, ...), and its slopes with respect to the values."""
+
+    of: Callable[[Array, Array], Array]
+    slopes: Callable[[Array, Array], Array]
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "last": Reduction(lambda t, x: x[:, -1], _ends),
+    "min": Reduction(lambda t, x: np.min(x, axis=1), lambda t, x: _largest(t, -x)),
+    "max": Reduction(lambda t, x: np.max(x, axis=1), _largest),
+    "max_abs": Reduction(lambda t, x: np.max(np.abs(x), axis=1), _largest_abs),
+    "mean": Reduction(lambda t, x: _summed(x) / x.shape[1], lambda t, x: np.full(x.shape, 1.0 / x.shape[1])),
+    "rms": Reduction(lambda t, x: np.sqrt(_summed(x * x) / x.shape[1]), _rms_slopes),
+    "integral": Reduction(_integral, _integral_slopes),
+    "first_time": Reduction(_first_time, _first_time_slopes),
 }
 
 
@@ -71,20 +121,42 @@ class Traced:
 
     def over(self, states: States) -> Array:
         """(n, T, *shape)."""
-        inputs = (states.q, states.v, np.broadcast_to(states.t[:, None], (*states.q.shape[:-1], 1)), states.tau)
-        out = np.asarray(self._kernel(*[np.ascontiguousarray(x, dtype=float) for x in inputs]))
+        out = np.asarray(self._kernel(*_inputs(states)))
         return out.reshape(*out.shape[:-1], *self.shape)
+
+    def slopes(self, states: States, weights: Array) -> tuple[Array, Array, Array]:
+        """The gradients of the sum of weights (n, T, *shape) times values, with respect to q, v and tau."""
+        flat = weights.reshape(*states.q.shape[:-1], -1)
+        row = np.asarray(self._slopes_kernel(*_inputs(states), np.ascontiguousarray(flat)))
+        nq, nv = states.q.shape[-1], states.v.shape[-1]
+        return row[..., :nq], row[..., nq : nq + nv], row[..., nq + nv :]
 
     @cached_property
     def _kernel(self) -> Any:
-        t, q, v, tau = self.tape.sizes
-        graph, (x, u, clock, force) = unknowns([q, v, t, tau])
-        out = np.array(self.tape(clock, x, u, force), dtype=object)
-        names, shapes = ("q", "v", "t", "tau"), [(q,), (v,), (t,), (tau,)]
+        graph, _, out, names, shapes = self._traced()
         return kernel_of(f"measure {self.name}", graph, out, names, shapes, (len(out),))
 
+    @cached_property
+    def _slopes_kernel(self) -> Any:
+        from qddot.compiler.ir.differentiate import vjp
+        from qddot.compiler.ir.expr import Expr
+
+        graph, (x, u, _, force, weights), out, names, shapes = self._traced(weights=True)
+        nodes = [n for vector in (x, u, force) for n in graph.nodes_of(vector)]
+        found = vjp(graph, graph.nodes_of(out), nodes, graph.nodes_of(weights))
+        row = np.array([Expr(graph, n) for n in found], dtype=object)
+        return kernel_of(f"slopes of measure {self.name}", graph, row, names, shapes, (len(row),))
+
+    def _traced(self, weights: bool = False) -> tuple[Any, Any, Array, tuple[str, ...], list[tuple[int, ...]]]:
+        t, q, v, tau = self.tape.sizes
+        sizes = [q, v, t, tau, *([prod(self.shape)] if weights else [])]
+        graph, vectors = unknowns(sizes)
+        x, u, clock, force = vectors[:4]
+        out = np.array(self.tape(clock, x, u, force), dtype=object)
+        return graph, vectors, out, ("q", "v", "t", "tau", "weights")[: len(sizes)], [(n,) for n in sizes]
+
     def __getstate__(self) -> dict[str, Any]:
-        return {k: x for k, x in self.__dict__.items() if k != "_kernel"}
+        return {k: x for k, x in self.__dict__.items() if not k.endswith("_kernel")}
 
 
 @dataclass(frozen=True)
@@ -97,8 +169,11 @@ class Measure:
 
     def of(self, states: States) -> Array:
         """A number or an array for each sample, in float64."""
-        x = states.channel(self.source) if isinstance(self.source, str) else self.source.over(states)
-        return np.asarray(REDUCTIONS[self.reduction](states.t, x), dtype=float)
+        return np.asarray(REDUCTIONS[self.reduction].of(states.t, self.over(states)), dtype=float)
+
+    def over(self, states: States) -> Array:
+        """What is reduced, (n, T, ...)."""
+        return states.channel(self.source) if isinstance(self.source, str) else self.source.over(states)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -122,8 +197,8 @@ class States:
         """As `Trajectory` has it, but of each sample's own robot; and "FRAME.position" in the world."""
         if name == "energy":
             return self.channel("kinetic_energy") + self.channel("potential_energy")
-        if name.endswith(_POSITION):
-            return self._evaluated("pose", self.q, frame=name.removesuffix(_POSITION))[..., :3, 3]
+        if name.endswith(POSITION):
+            return self._evaluated("pose", self.q, frame=name.removesuffix(POSITION))[..., :3, 3]
         if name in DERIVED:
             arrays = (self.q, self.v) if name in ("kinetic_energy", "momentum") else (self.q,)
             x = self._evaluated("constraint_residual" if name == "constraint_drift" else name, *arrays)
@@ -135,6 +210,11 @@ class States:
             return np.asarray(self.robot.engine.evaluate(function, *arrays, **static))
         kernel = self.robot.kernel(function, free=tuple(self.free), **static)
         return np.asarray(kernel(*arrays, *[x[:, None] for x in self.free.values()]))
+
+
+def _inputs(states: States) -> list[Array]:
+    clock = np.broadcast_to(states.t[:, None], (*states.q.shape[:-1], 1))
+    return [np.ascontiguousarray(x, dtype=float) for x in (states.q, states.v, clock, states.tau)]
 
 
 def made(given: Any, robot: Robot) -> tuple[Measure, ...]:
@@ -170,7 +250,7 @@ def _measure(name: str, what: Any, robot: Robot) -> Measure:
 
 
 def _must_know(robot: Robot, channel: str) -> None:
-    if channel.endswith(_POSITION) and channel.removesuffix(_POSITION) in (*robot.frame_names, *robot.link_names):
+    if channel.endswith(POSITION) and channel.removesuffix(POSITION) in (*robot.frame_names, *robot.link_names):
         return
     q, zero = robot.neutral()[None], np.zeros((1, robot.nv))
     nothing = Trajectory(robot, np.zeros(1), q, zero, tau=zero)

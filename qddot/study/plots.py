@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qddot.errors import InputError, extra, unknown
+from qddot.study.gradients import BY
 from qddot.study.results import Results
+
+if TYPE_CHECKING:
+    from qddot.study.study import Study
 
 Array = NDArray[Any]
 
@@ -20,14 +24,15 @@ _MOST_PANELS = 12
 _MANY_POINTS = 5000  # of a map: above, hexagons show their mean
 
 
-def plot(results: Results, names: Sequence[str], kind: str, path: str | os.PathLike[str] | None) -> Any:
+def plot(study: Study, names: Sequence[str], kind: str, path: str | os.PathLike[str] | None) -> Any:
     """A figure, and a file of it if `path` is given."""
-    if kind not in KINDS:
-        raise unknown("kind of plot", str(kind), KINDS, "a study")
+    if kind not in (*KINDS, GRADIENTS):
+        raise unknown("kind of plot", str(kind), (*KINDS, GRADIENTS), "a study")
     extra("matplotlib", "view", "plots")
+    results = study.results
     if not results.names:
         raise InputError("there are no results yet: run the study first")
-    figure = KINDS[kind](results, list(names))
+    figure = _gradients(study, list(names)) if kind == GRADIENTS else KINDS[kind](results, list(names))
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
@@ -155,6 +160,30 @@ def _sensitivity(results: Results, names: list[str]) -> Any:
     return figure
 
 
+def _gradients(study: Study, names: list[str]) -> Any:
+    """Bars of derivatives times standard deviations, one panel a measured number."""
+    results = study.results
+    measures = names or [n for n in results.names if results[n].ndim == 1 and BY not in n]
+    found = [study.gradient_sensitivity(name) for name in measures]
+    if not found:
+        raise InputError("derivatives are of measures of one number; name one, such as 'tip[2]'")
+    figure = _figure(1.5 + 3.6 * len(found), 1.4 + 0.35 * len(found[0].names))
+    for k, (name, x) in enumerate(zip(measures, found, strict=True)):
+        axes = figure.add_subplot(1, len(found), k + 1)
+        rows = np.arange(len(x.names))
+        axes.barh(rows, x.rms, 0.6, color=_BLUE, label="root mean square")
+        axes.plot(x.mean, rows, "o", color=_ORANGE, markersize=5, label="mean")
+        axes.axvline(0.0, color=_GREY, linewidth=0.8)
+        axes.set_yticks(rows, x.names if k == 0 else [""] * len(x.names), fontsize=8)
+        axes.invert_yaxis()
+        axes.set_title(f"change of {name} for one standard deviation", fontsize=9)
+        _clean(axes)
+    handles = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+GRADIENTS = "gradients"
 KINDS: dict[str, Callable[[Results, list[str]], Any]] = {
     "histogram": _histograms,
     "parallel": _parallel,

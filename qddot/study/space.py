@@ -68,11 +68,7 @@ class Space:
     @property
     def axes(self) -> list[str]:
         """The drawn numbers of a sample, by name: those of an array with their places."""
-        return [
-            name if not d.shape else f"{name}[{', '.join(map(str, place))}]"
-            for name, d in self.drawn.items()
-            for place in np.ndindex(d.shape)
-        ]
+        return [axis_name(name, place) for name, d in self.drawn.items() for place in np.ndindex(d.shape)]
 
     def values(self, first: int, number: int, given: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """The values of the samples from `first` on, an array with a row a sample for each name, in float64.
@@ -91,6 +87,14 @@ class Space:
         out |= self._draw(samples, draw)
         out |= self.sampled(first, number) if given is None else given
         return {name: out[name] for name in self.names}
+
+    def values_of(self, samples: Sequence[int]) -> dict[str, Array]:
+        """Those of any samples, in this order."""
+        rows = np.asarray(samples, dtype=np.int64).reshape(-1)
+        begins = np.flatnonzero(np.r_[True, np.diff(rows) != 1][: len(rows)])
+        runs = [self.values(int(run[0]), len(run)) for run in np.split(rows, begins[1:])] if len(rows) else []
+        runs = runs or [self.values(0, 0)]
+        return {name: np.concatenate([run[name] for run in runs]) for name in self.names}
 
     def sampled(self, first: int, number: int) -> dict[str, Array]:
         """The values that the samplers give."""
@@ -127,6 +131,11 @@ class Space:
             "sampling": self.design if self.drawn else None,
             "seed": self.seed if self.drawn or self.samplers else None,
         }
+
+
+def axis_name(name: str, place: Sequence[int]) -> str:
+    """One number of an array, such as "q0[2]"."""
+    return f"{name}[{', '.join(map(str, place))}]" if place else name
 
 
 def made(given: Any, samples: int | None, design: str, seed: int) -> Space:

@@ -17,7 +17,7 @@ from qddot.errors import InputError, StudyError, shown, unexpected
 from qddot.progress import Progress
 from qddot.robot import Robot
 from qddot.simulation.arguments import RolloutOptions
-from qddot.study import engines, luggage, measures, work
+from qddot.study import analysis, engines, gradients, luggage, measures, work
 from qddot.study import space as spaces
 from qddot.study.driver import Driver
 from qddot.study.engines import EngineOptions
@@ -212,13 +212,37 @@ class Study:
             raise InputError(f"row is {shown(row)}; the study has samples 0 to {len(self) - 1}")
         return int(row)
 
+    # ---- derivatives
+
+    def gradients(self, name: str, rows: Sequence[int] | None = None) -> dict[str, Array]:
+        """Derivatives of one measured number, "energy" or "tip[2]", with respect to what is varied: (rows, ...) by name.
+
+        Of simulations they are computed here, backwards through the compiled rollout. A function of arrays gives its own,
+        as results with names such as "energy.by.q".
+        """
+        return self._slopes(name, range(len(self)) if rows is None else rows).by
+
+    def gradient_sensitivity(self, name: str, samples: int = 1000) -> analysis.GradientSensitivity:
+        """What a measured number depends on, from its derivatives with respect to the drawn numbers at some samples."""
+        number = min(count(samples, "samples"), len(self))
+        rows = np.unique(np.linspace(0, len(self) - 1, number).astype(int)).tolist()
+        found = self._slopes(name, rows)
+        return analysis.gradient_sensitivity(self.space, self.space.values_of(rows), found.value, found.by)
+
+    def _slopes(self, name: str, rows: Sequence[int]) -> gradients.Slopes:
+        rows = [self._row(row) for row in rows]
+        what = self.plan.work
+        if isinstance(what, work.Rollouts):
+            return gradients.of_rollouts(what, self.space.values_of(rows), name)
+        return gradients.of_results(self.results, rows, name)
+
     # ---- looking at it
 
     def plot(self, *names: str, path: str | os.PathLike[str] | None = None, kind: str = "histogram") -> Any:
-        """A figure of the measures; `kind` is histogram, parallel, map or sensitivity; extra `[view]`."""
+        """A figure of the measures; `kind` is histogram, parallel, map, sensitivity or gradients; extra `[view]`."""
         from qddot.study.plots import plot
 
-        return plot(self.results, names, kind, path)
+        return plot(self, names, kind, path)
 
 
 measures_of = measures.made

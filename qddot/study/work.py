@@ -159,22 +159,22 @@ class Rollouts:
         given = self._free(values)
         found.values = [np.asarray(x, dtype=found.dtype) for x in arguments.free(found.model, given)[1]]
         if held := [name for name in HELD if name in values]:
-            found.held = np.asarray(self._held(values[held[0]]), dtype=found.dtype)
+            found.held = np.asarray(self.held(values[held[0]]), dtype=found.dtype)
         return found
 
     def made(self, robot: Robot, more: Mapping[str, Any], values: Mapping[str, Array]) -> Rollout:
         """A new one, for one robot."""
         options = {**self.options, **more, **({"free": self._free(values)} if self._free(values) else {})}
         if "controls" in values:
-            options["controls"] = self._held(values["controls"])
+            options["controls"] = self.held(values["controls"])
         elif "inputs" in values:
-            options["inputs"] = self._held(values["inputs"])
+            options["inputs"] = self.held(values["inputs"])
         return Rollout(robot, options.pop("controls", None), dt=options.pop("dt"), **options)
 
     def _free(self, values: Mapping[str, Array]) -> dict[str, Array]:
         return {name: x for name, x in values.items() if name not in (*STARTS, *HELD, *self.setups.names)}
 
-    def _held(self, x: Array) -> Array:
+    def held(self, x: Array) -> Array:
         """Inputs of every step; those of a sample that are one row hold for all steps."""
         return np.broadcast_to(x[:, None], (len(x), self.steps, x.shape[-1])) if x.ndim == 2 else x
 

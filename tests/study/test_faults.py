@@ -4,76 +4,33 @@ import json
 import os
 import random
 import resource
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
 
 import qddot
-from qddot.errors import QddotWarning, RecordingError, StudyError
-from qddot.study import Uniform
+from qddot.errors import RecordingError, StudyError
 from qddot.study.merge import merge
-from tests.support import study_functions as functions
+from tests.support.study_faults import (
+    ONCE_OR_OFTEN,
+    REPEATS,
+    content,
+    driver,
+    finished,
+    killed,
+    killing,
+    needs_proc,
+    poisoned,
+    sweep,
+    worker_processes,
+)
 
 pytestmark = pytest.mark.process
-N = 400
-REPEATS = [pytest.param(2), pytest.param(20, marks=pytest.mark.slow)]
-
-
-def sweep(directory, **options):
-    space = {"x": Uniform(0.0, 1.0)}
-    return qddot.Study(None, space, functions.slow, samples=N, batch=8, directory=directory, **options)
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    return content(sweep(tmp_path_factory.mktemp("serial") / "s").run("serial"))
-
-
-def content(study):
-    """The bytes of what a finished study has left."""
-    assert study.results.done.all()
-    return {p.name: p.read_bytes() for p in study.directory.iterdir() if p.suffix == ".npy" or p.name == "failures.json"}
-
-
-def children(pid):
-    """The processes that a process has started."""
-    out = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                    if int(file.read().rpartition(")")[2].split()[1]) == pid:
-                        out.append(int(name))
-            except (OSError, ValueError):
-                continue
-    return out
-
-
-def worker_processes(pid):
-    found = []
-    for child in children(pid):
-        try:
-            with open(f"/proc/{child}/cmdline", "rb") as file:
-                if b"qddot.study.worker" in file.read():
-                    found.append(child)
-        except OSError:
-            continue
-    return found
-
-
-needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="finds processes in /proc")
 
 
 # ---- samples that are bad
-
-
-def poisoned(directory, values, **options):
-    return qddot.Study(None, {"x": values}, functions.poisoned, directory=directory, **{"batch": 16, **options})
 
 
 @pytest.mark.parametrize("engine", ["serial", "local"])
@@ -152,83 +109,20 @@ def test_failed_samples_once_more(tmp_path, monkeypatch):
 def test_workers_killed_at_random(repeats, expected, tmp_path):
     chance = random.Random(0)
     for k in range(repeats):
-        over = threading.Event()
-
-        def kill(over=over):
-            while not over.wait(chance.uniform(0.4, 1.2)):
-                found = worker_processes(os.getpid())
-                if found:
-                    os.kill(chance.choice(found), signal.SIGKILL)
-
-        thread = threading.Thread(target=kill)
-        thread.start()
-        try:
+        with killing(lambda: worker_processes(os.getpid()), chance, (0.4, 1.2)):
             study = sweep(tmp_path / str(k)).run(workers=2, chunk=16)
-        finally:
-            over.set()
-            thread.join()
         assert content(study) == expected
 
 
-DRIVER = """
-import sys
-from tests.study.test_faults import sweep
-sweep(sys.argv[1]).run(workers=2, chunk=int(sys.argv[2]))
-"""
-
-
-def driver(directory, chunk=16, **options):
-    command = [sys.executable, "-c", DRIVER, str(directory), str(chunk)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
-
-
 @needs_proc
-@pytest.mark.parametrize("repeats", [1, *REPEATS[1:]])
+@pytest.mark.parametrize("repeats", ONCE_OR_OFTEN)
 def test_drivers_killed_at_random(repeats, expected, tmp_path):
     chance = random.Random(1)
     for k in range(repeats):
-        kills = 0
-        while True:
-            process = driver(tmp_path / str(k))
-            try:
-                process.wait(chance.uniform(1.0, 2.5) if kills < 3 else 120.0)
-            except subprocess.TimeoutExpired:
-                workers = worker_processes(process.pid)
-                process.kill()
-                process.wait()
-                kills += 1
-                begin = time.monotonic()
-                while any(os.path.isdir(f"/proc/{w}") and not is_zombie(w) for w in workers):
-                    assert time.monotonic() - begin < 10.0, "a worker outlives its driver"
-                    time.sleep(0.05)
-                continue
-            finally:
-                process.stderr.close()
-            break
-        assert process.returncode == 0
+        for _ in range(3):
+            killed(driver(tmp_path / str(k)), chance.uniform(1.0, 2.5), leave=10.0)
+        assert not finished(driver(tmp_path / str(k)))
         assert content(sweep(tmp_path / str(k))) == expected
-
-
-def is_zombie(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def test_a_second_driver_is_refused(expected, tmp_path):
-    first = driver(tmp_path / "s")
-    begin = time.monotonic()
-    while not (tmp_path / "s" / "journal.jsonl").exists():
-        assert time.monotonic() - begin < 60.0
-        time.sleep(0.05)
-    with pytest.raises(RecordingError, match="another process"):
-        sweep(tmp_path / "s").run("serial")
-    assert len(sweep(tmp_path / "s").results) == N  # reading is allowed
-    _, errors = first.communicate(timeout=120)
-    assert first.returncode == 0, errors
-    assert content(sweep(tmp_path / "s")) == expected
 
 
 # ---- disks that are full, and files that are damaged
@@ -241,7 +135,7 @@ def test_a_disk_that_is_full(limit, expected, tmp_path):
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
-from tests.study.test_faults import sweep
+from tests.support.study_faults import sweep
 sweep({str(tmp_path / "s")!r}).run("serial", chunk=8)
 """
     assert hasattr(resource, "RLIMIT_FSIZE")
@@ -250,36 +144,6 @@ sweep({str(tmp_path / "s")!r}).run("serial", chunk=8)
     assert "a file would be larger than allowed" in done.stderr
     assert "make the same call to go on" in done.stderr
     assert content(sweep(tmp_path / "s").run("serial")) == expected
-
-
-@pytest.mark.parametrize("repeats", REPEATS)
-def test_damaged_files_are_noticed_and_computed_again(repeats, expected, tmp_path):
-    sweep(tmp_path / "s").run("serial", chunk=8)
-    chance = random.Random(2)
-    for _ in range(repeats):
-        for name in ("twice.npy", "journal.jsonl"):
-            path = tmp_path / "s" / name
-            data = bytearray(path.read_bytes())
-            data[chance.randrange(200, len(data))] ^= 1 << chance.randrange(8)
-            path.write_bytes(data)
-            study = sweep(tmp_path / "s")
-            with pytest.warns(QddotWarning) if name == "twice.npy" else no_matter():
-                study.run("serial")
-            assert content(study) == expected
-
-
-class no_matter:
-    """A flipped bit of the journal may make a line unreadable, or a receipt that does not fit: no warning is certain."""
-
-    def __enter__(self):
-        import warnings
-
-        self._caught = warnings.catch_warnings()
-        self._caught.__enter__()
-        warnings.simplefilter("ignore", QddotWarning)
-
-    def __exit__(self, *error):
-        self._caught.__exit__(*error)
 
 
 def test_a_torn_journal_goes_on(expected, tmp_path):
