@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot.errors import RecordingError, StudyError
+from qddot.errors import StudyError
 from qddot.study.merge import merge
 from tests.support.study_faults import (
     ONCE_OR_OFTEN,
