@@ -2,7 +2,8 @@
 
 A job is {"do": "kernel", "case"}, which leaves PTX and, if there is a card, its machine code in the cache; {"do": "trace",
 "case"}, which leaves the program; {"do": "variant", "case", "options"}, another layout of it, whose PTX goes to a file; or
-{"do": "reference", "robot", "function"}, the results of this machine's processor.
+{"do": "reference", "robot", "function"}, the results of this machine's processor. Those of frameworks are {"do":
+"operation"} and {"do": "expected"}.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu import cases
+from benchmarks.gpu import cases, frameworks
 from benchmarks.gpu.cases import Case
 from qddot.compiler.codegen.abi import grid
 from qddot.compiler.runtime import ptx
@@ -120,6 +121,10 @@ def done(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
             return variant(folder, Case(*job["case"]), job["options"], job["on_card"])
         case "reference":
             return reference(folder, job["robot"], job["function"])
+        case "operation":
+            return frameworks.compiled(folder, *job["row"], job["on_card"])
+        case "expected":
+            return frameworks.expected(folder, *job["row"])
     raise ValueError(f"job {job['do']!r} is not known")
 
 
