@@ -234,6 +234,14 @@ def test_a_launch_is_on_the_stream_of_the_program(fake):
 
 
 @needs_compiler
+def test_warps_that_share_states_get_more_blocks(fake):
+    key = on_card(fake, Grid(128, warps_per_state=4))
+    q, out = numbers(1, 1000, 3), np.zeros((1, 1000, 3))
+    assert launch(key, [q, q], [out]) == []
+    assert fake.launches() == ["launch rows grid 32 1 block 128 shared 0 stream 0 count 1000"]
+
+
+@needs_compiler
 def test_a_launch_for_each_row_and_module(fake):
     key = on_card(fake, modules=2)
     q, v, out = numbers(3, 1, 3), numbers(1, 40, 3, seed=1), np.zeros((3, 40, 3))

@@ -40,7 +40,7 @@ INVALID_ARGUMENT, NOT_FOUND, RESOURCE_EXHAUSTED, INTERNAL = 3, 5, 8, 13  # codes
 FUNCTION, ENVIRONMENT, COUNT, DTYPE, ITEM_BYTES, STRIDES, CARD, NUMBERS = range(8)
 
 # Words about a kernel on cards; then those of each device, by its ordinal: of one that has not the kernel they are zero.
-PUSH, POP, THREADS, GROUPS, SHARED_BYTES, MODULES, DEVICES, FIRST_DEVICE = range(8)
+PUSH, POP, THREADS, STATES, GROUPS, SHARED_BYTES, MODULES, DEVICES, FIRST_DEVICE = range(9)
 DEVICE_CONTEXT, DEVICE_BLOCKS, DEVICE_HANDLES = range(3)  # the last: a function of each module
 
 # The table of kernels: pairs of a key and the address of such words; a free place has the key 0.

@@ -128,6 +128,7 @@ def _launches() -> str:
             *load("push", "ptr", "%card", 8 * w.PUSH),
             *load("pop", "ptr", "%card", 8 * w.POP),
             *load("threads", "i64", "%card", 8 * w.THREADS),
+            *load("states", "i64", "%card", 8 * w.STATES),
             *load("groups", "i64", "%card", 8 * w.GROUPS),
             *load("shared", "i64", "%card", 8 * w.SHARED_BYTES),
             *load("modules", "i64", "%card", 8 * w.MODULES),
@@ -157,9 +158,9 @@ def _parameters() -> list[str]:
     """The values of a launch's parameters: the states; each operand's memory, step and strides; scratch memory."""
     return [
         "begin:",
-        "  %less = sub i64 %threads, 1",
+        "  %less = sub i64 %states, 1",
         "  %rounded = add i64 %inner, %less",
-        "  %wanted = udiv i64 %rounded, %threads",
+        "  %wanted = udiv i64 %rounded, %states",
         "  %fewer = icmp ult i64 %wanted, %most",
         "  %blocks = select i1 %fewer, i64 %wanted, i64 %most",
         "  %twice = mul i64 %count, 2",

@@ -24,6 +24,7 @@ def card_words(kernel: Kernel) -> Any:
         layout.PUSH: _address(own.cuCtxPushCurrent_v2),
         layout.POP: _address(own.cuCtxPopCurrent_v2),
         layout.THREADS: grid.threads,
+        layout.STATES: grid.states,
         layout.GROUPS: grid.groups,
         layout.SHARED_BYTES: grid.shared_bytes,
         layout.MODULES: len(code.texts),
