@@ -313,6 +313,9 @@ class Header:
 
     def __init__(self, text):
         self.text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+        # Interface 0.4 has another name for the same.
+        names = "XLA_FFI_Extension_Base", "XLA_FFI_InternalExtension"
+        self.extension = next(x for x in names if f"struct {x} {{" in self.text)
         self.enums = set(
             re.findall(r"}\s*(XLA_FFI_\w+);", "".join(re.findall(r"typedef enum \{.*?\}\s*\w+;", self.text, re.S)))
         )
@@ -350,7 +353,7 @@ def test_layouts_are_those_of_the_header_of_jax():
         ("XLA_FFI_Attrs", layout.ATTRIBUTES, {}),
         ("XLA_FFI_Buffer", layout.BUFFER, {}),
         ("XLA_FFI_Scalar", layout.SCALAR, {}),
-        ("XLA_FFI_Extension_Base", {k: v for k, v in layout.EXTENSION.items() if k != "metadata"}, {}),
+        (own.extension, {k: v for k, v in layout.EXTENSION.items() if k != "metadata"}, {}),
         ("XLA_FFI_Metadata_Extension", {"metadata": layout.EXTENSION["metadata"]}, {}),
         ("XLA_FFI_Metadata", {k: layout.METADATA[k] for k in ("struct_size", "api_version", "traits")}, {}),
         ("XLA_FFI_Api", layout.API, {}),
