@@ -48,7 +48,8 @@ def needs_of(robot, name):
     """What else a function takes; of a frame a row along which the robot moves it."""
     link, q = moving_link(robot), robot.random_state(np.random.default_rng(0))[0]
     row = 3 + int(np.argmax(np.abs(robot.jacobian(q, link)[3:]).max(axis=-1)))
-    known = {"frame": link, "prescribed": (0,), "rows": (row,)}
+    joint = next(robot.joint_names[i] for i, _ in robot.model.outward() if robot.model.mimic[i] is None)
+    known = {"frame": link, "prescribed": (0,), "rows": (row,), "by": ("v", (joint, 0))}
     return {x: known[x] for x in ALL[name].needs}
 
 
