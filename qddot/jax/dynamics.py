@@ -287,10 +287,7 @@ class Dynamics:
         known = (*lookup(function, "auto")[0].inputs, *names)
         arrays = alike(function, known, (*inputs, *(free[name] for name in names)))
         op = self._operation(function, static, names, str(arrays[0].dtype))
-        own = op.signature
-        for k, x in enumerate(arrays):
-            own.check_shape(k, x.shape)
-        own.batch([x.shape for x in arrays])
+        op.check([x.shape for x in arrays])
         return call(op, arrays)
 
     def _operation(self, function: str, static: Mapping[str, Any], free: tuple[str, ...], dtype: str) -> Operation:

@@ -16,6 +16,7 @@ x are all inputs; s and t are tangents of the inputs `wrt`, in the coordinates o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -27,6 +28,7 @@ from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.engine import Engine
 from qddot.dynamics.products import JVP, VJP, Product
 from qddot.dynamics.request import Request
+from qddot.errors import InputError
 from qddot.version import __version__
 
 _SWEEPS = {  # of `dynamics.products`
@@ -79,6 +81,18 @@ class Operation:
         """Of one state of each of `wrt`."""
         own = dict(zip(self.function.names, self.function.inputs, strict=True))
         return tuple(own[name] for name in self.wrt)
+
+    def check(self, shapes: Sequence[tuple[Any, ...]]) -> None:
+        """Errors for shapes that the arguments cannot have, by their names."""
+        own = self.signature
+        for k, shape in enumerate(shapes):
+            own.check_shape(k, shape)
+            if not all(isinstance(n, int) for n in shape):
+                raise InputError(
+                    f"{own.function}: {own.names[k]} has the symbolic shape {shape}, and kernels are called with lengths "
+                    f"that are known; export a program for each batch"
+                )
+        own.batch(shapes)
 
     def derived(self, kind: str, wrt: tuple[str, ...]) -> Operation:
         """A derivative of the same function, its inputs in the function's order."""

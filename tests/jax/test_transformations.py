@@ -217,6 +217,9 @@ def test_exported_programs(arm):
     allowed = [export.DisabledSafetyCheck.custom_call("qddot_kernel")]
     program = export.export(jax.jit(dynamics.forward_dynamics), disabled_checks=allowed)(q, v, tau)
     np.testing.assert_array_equal(jax.jit(program.call)(q, v, tau), robot.forward_dynamics(q, v, tau))
+    any_batch = jax.ShapeDtypeStruct(export.symbolic_shape("b, 2"), np.float64)
+    with pytest.raises(InputError, match="q has the symbolic shape"):
+        export.export(jax.jit(dynamics.gravity_force), disabled_checks=allowed)(any_batch)
 
 
 def run(code, **environment):
