@@ -6,11 +6,13 @@ it, by design: docs/cluster.md says how to keep it to oneself.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from qddot.errors import StudyError, extra
@@ -20,6 +22,7 @@ from qddot.study.plan import Plan
 
 TIMEOUT = 600.0  # seconds of a piece
 _LOOK_SECONDS = 0.5  # between looks for pieces that take too long
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's variable; 0: nodes are 127.0.0.1, and servers listen there alone
 # a raylet that has died ends the driver's process as well, by Ray's design; the same call goes on from the folder
 
 
@@ -153,20 +156,39 @@ class _Worker:
 
 
 def _start(ray: Any, options: EngineOptions, threads: int) -> None:
-    """Connects to the cluster of `address`, or starts one on this machine: no dashboard, and nobody in without its token.
-
-    Ray's servers listen on all interfaces, also for a node of 127.0.0.1; what keeps others out is the token.
-    """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    """Connects to the cluster of `address`, or starts one on this machine, without a dashboard and for this user alone."""
     address = options.get("address")
     own: dict[str, Any] = {"address": address} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     if not address and options.get("workers"):
         own["num_cpus"] = options["workers"] * threads
     try:
-        ray.init(log_to_driver=False, configure_logging=False, **own)
+        with nullcontext() if address else on_loopback(ray):
+            ray.init(log_to_driver=False, configure_logging=False, **own)
     except (RuntimeError, ConnectionError, ValueError, TimeoutError) as error:
         where = f"the Ray cluster {address!r} cannot be reached" if address else "Ray cannot be started here"
         raise StudyError(f"{where}: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def on_loopback(ray: Any) -> Iterator[None]:
+    """Ray's settings for a cluster whose servers listen on 127.0.0.1 alone and answer nobody without its token.
+
+    Ray turns a node of 127.0.0.1 into the machine's own address and listens everywhere, except where it thinks that there
+    are no clusters. It reads both settings when it is imported, which somebody may have done before: they are set there too.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    with suppress(ImportError, AttributeError):  # a Ray without tokens
+        importlib.import_module("ray._raylet").Config.initialize("")
+    constants = ray._private.ray_constants
+    before = os.environ.get(CLUSTERS), getattr(constants, "ENABLE_RAY_CLUSTER", None)
+    os.environ[CLUSTERS], constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before[1]
+        del os.environ[CLUSTERS]
+        if before[0] is not None:
+            os.environ[CLUSTERS] = before[0]
 
 
 def _is_for_cuda(plan: Plan) -> bool:

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from qddot.study import engine_ray
 from tests.support.study_faults import content, sweep
 
 
@@ -13,10 +14,12 @@ def ray():
     module = pytest.importorskip("ray", reason="needs Ray: pip install 'qddot[ray]'")
     if module.is_initialized():
         pytest.skip("somebody else's Ray is running in this process")
-    options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": 2, "log_to_driver": False}
-    module.init(configure_logging=False, **options)
-    yield module
-    module.shutdown()
+    with pytest.MonkeyPatch.context() as patch, engine_ray.on_loopback(module):
+        patch.setenv(engine_ray.CLUSTERS, "0")  # for other drivers of this cluster
+        options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": 2, "log_to_driver": False}
+        module.init(configure_logging=False, **options)
+        yield module
+        module.shutdown()
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Ray and Dask: the same bits as here, failures listed alike, and everything that was started is stopped."""
 
+import os
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from qddot.errors import MissingExtraError
-from tests.support.study_faults import content, poisoned, sweep
+from tests.support.study_faults import content, descendants, is_gone, listening, needs_proc, poisoned, sweep
 
 pytestmark = pytest.mark.process
 
@@ -22,6 +24,34 @@ def test_an_engine_that_is_not_there_names_its_extra(name, tmp_path, monkeypatch
 def test_ray_gives_the_same_bits(ray, expected, tmp_path):
     assert content(sweep(tmp_path / "s").run("ray")) == expected
     assert ray.is_initialized()  # it was there before
+
+
+@needs_proc
+def test_rays_servers_listen_on_loopback_alone(ray):
+    places = set().union(*(listening(pid) for pid in [os.getpid(), *descendants(os.getpid())]))
+    assert len(places) > 2
+    assert {host for host, _ in places} == {"127.0.0.1"}
+
+
+OWN = """
+import os, sys
+import ray
+from tests.support.study_faults import descendants, sweep
+if __name__ == "__main__":
+    study = sweep(sys.argv[1], batch=100).run("ray", workers=1)
+    print(study.results.done.all(), ray.is_initialized(), os.environ["RAY_AUTH_MODE"], descendants(os.getpid()))
+"""
+
+
+@pytest.mark.parametrize("code", [OWN, pytest.param(OWN.replace("import ray\nfrom", "from"), marks=pytest.mark.slow)])
+def test_ray_with_a_token_whoever_has_imported_it(code, tmp_path):
+    """And nothing of it is left afterwards."""
+    pytest.importorskip("ray", reason="needs Ray: pip install 'qddot[ray]'")
+    own = {k: x for k, x in os.environ.items() if not k.startswith("RAY_")}
+    code = code.replace("print(", "import ray; print(") if "import ray\n" not in code else code
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], env=own, capture_output=True, text=True)
+    assert done.stdout.split()[:3] == ["True", "False", "token"], done.stderr
+    assert all(is_gone(int(pid)) for pid in done.stdout.split("[")[1].strip("]\n").split(",") if pid)
 
 
 def test_ray_lists_failures_alike(ray, tmp_path):

@@ -98,6 +98,23 @@ def is_gone(pid):
         return True
 
 
+def listening(pid):
+    """Where a process listens: addresses of IPv4, or of IPv6 that stand for them, and ports."""
+    inodes, places = set(), set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}", encoding="ascii") as file:
+            for words in map(str.split, list(file)[1:]):
+                host, _, port = words[1].partition(":")
+                if words[3] == "0A" and words[9] in inodes:  # it listens
+                    part = bytes.fromhex(host[-8:])[::-1]
+                    places.add((".".join(map(str, part)), int(port, 16)))
+    return places
+
+
 DRIVER = """
 import json, sys
 from tests.support.study_faults import sweep
