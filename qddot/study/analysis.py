@@ -32,8 +32,8 @@ class GradientSensitivity(NamedTuple):
     """Derivatives of a measure with respect to each drawn number, times that number's standard deviation.
 
     `mean` says in which direction the measure goes on average, `rms` how strongly it answers anywhere. `bound` is an upper
-    bound of Sobol's total index (I. Sobol and S. Kucherenko, Math. Comput. Simul. 79 (2009)), of uniform and normal numbers; NaN
-    of others.
+    bound of Sobol's total index (I. Sobol and S. Kucherenko, Math. Comput. Simul. 79 (2009)), of uniform and normal
+    numbers; NaN of others.
     """
 
     names: list[str]

@@ -162,7 +162,7 @@ def _start(ray: Any, options: EngineOptions, threads: int) -> None:
     if not address and options.get("workers"):
         own["num_cpus"] = options["workers"] * threads
     try:
-        with nullcontext() if address else on_loopback(ray):
+        with nullcontext() if address else on_loopback():
             ray.init(log_to_driver=False, configure_logging=False, **own)
     except (RuntimeError, ConnectionError, ValueError, TimeoutError) as error:
         where = f"the Ray cluster {address!r} cannot be reached" if address else "Ray cannot be started here"
@@ -170,16 +170,17 @@ def _start(ray: Any, options: EngineOptions, threads: int) -> None:
 
 
 @contextmanager
-def on_loopback(ray: Any) -> Iterator[None]:
+def on_loopback() -> Iterator[None]:
     """Ray's settings for a cluster whose servers listen on 127.0.0.1 alone and answer nobody without its token.
 
     Ray turns a node of 127.0.0.1 into the machine's own address and listens everywhere, except where it thinks that there
-    are no clusters. It reads both settings when it is imported, which somebody may have done before: they are set there too.
+    are no clusters. It reads both settings when it is imported, which somebody may have done before: so they are set in
+    it as well.
     """
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     with suppress(ImportError, AttributeError):  # a Ray without tokens
         importlib.import_module("ray._raylet").Config.initialize("")
-    constants = ray._private.ray_constants
+    constants: Any = importlib.import_module("ray._private.ray_constants")
     before = os.environ.get(CLUSTERS), getattr(constants, "ENABLE_RAY_CLUSTER", None)
     os.environ[CLUSTERS], constants.ENABLE_RAY_CLUSTER = "0", False
     try:

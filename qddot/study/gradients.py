@@ -1,4 +1,4 @@
-"""Derivatives of a study's measures with respect to what it varies, by kernels: those of the rollout and of the channels."""
+"""Derivatives of a study's measures with respect to what it varies, by kernels of the rollout and of the channels."""
 
 from __future__ import annotations
 
@@ -87,27 +87,28 @@ def _of_group(
     rollout = _rollout(work, robot, more, values)
     q0, v0 = (np.ascontiguousarray(x, dtype=float) for x in starts(robot, values))
     free = {x: values[x] for x in rollout.forward.free}
-    held = {x: work.held(values[x]) for x in HELD if x in values}
+    held: dict[str, Any] = {kind: work.held(values[kind]) for kind in HELD if kind in values}
     run = rollout(q0, v0, free=free, **held)
     with np.errstate(all="ignore"):  # samples that diverged
         numbers = np.arange(0, work.steps + 1, work.every)
         tau = _forces(rollout, held, numbers, run)
-        states = States(robot, run.t, run.q, run.v, tau, free)  # type: ignore[arg-type]
+        states = States(robot, run.t, run.q, run.v, tau, free)
         x = measure.over(states)
         weights = np.array(REDUCTIONS[measure.reduction].slopes(run.t, x), dtype=float)
-        reduced = REDUCTIONS[measure.reduction].of(run.t, x)
-        one = np.zeros(reduced.shape[1:])
+        reduced: Array = REDUCTIONS[measure.reduction].of(run.t, x)
+        one: Array = np.zeros(reduced.shape[1:])
         if len(place) != one.ndim or any(not 0 <= k < m for k, m in zip(place, one.shape, strict=False)):
             raise InputError(f"measure {measure.name!r} has {one.shape} numbers a sample; name one, {measure.name}[0]")
         one[place] = 1.0
         q_bar, v_bar, direct = _through(measure, states, np.where(one == 1.0, weights, 0.0))
         found = run.vjp(q_bar, v_bar, coordinates="ambient")
     by = {"q0": found.q0, "v0": found.v0}
-    by |= {x: found.free[x] + direct.get(x, 0.0) for x in free}
-    for x in held:
-        rows = getattr(found, x)
-        by[x] = rows if values[x].ndim == 3 else rows.sum(axis=1)
-    return reduced[(slice(None), *place)], {x: g for x, g in by.items() if x in values}
+    by |= {parameter: found.free[parameter] + direct.get(parameter, 0.0) for parameter in free}
+    for kind in held:
+        rows = getattr(found, kind)
+        by[kind] = rows if values[kind].ndim == 3 else rows.sum(axis=1)
+    where: tuple[Any, ...] = (slice(None), *place)
+    return reduced[where], {varied: slope for varied, slope in by.items() if varied in values}
 
 
 def _rollout(work: Rollouts, robot: Robot, more: Mapping[str, Any], values: Mapping[str, Array]) -> DifferentiableRollout:
@@ -120,7 +121,7 @@ def _rollout(work: Rollouts, robot: Robot, more: Mapping[str, Any], values: Mapp
     elif "inputs" in values:
         options["inputs"] = work.held(values["inputs"])
     law = options.pop("controls", None)
-    return DifferentiableRollout(robot, law, steps=work.steps, record=work.every, **options)  # type: ignore[arg-type]
+    return DifferentiableRollout(robot, law, steps=work.steps, record=work.every, **options)
 
 
 def _forces(rollout: DifferentiableRollout, held: Mapping[str, Array], numbers: Array, run: Any) -> Array:

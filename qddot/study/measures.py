@@ -83,13 +83,13 @@ def _integral_slopes(t: Array, x: Array) -> Array:
 
 def _first_time_slopes(t: Array, x: Array) -> Array:
     """Of the straight line that crosses zero; none where it is there from the start, NaN where it never is."""
-    above = x > 0.0
+    above: Array = np.asarray(x > 0.0)
     k = np.argmax(above, axis=1)
     before = np.maximum(k - 1, 0)
     x1, x0 = (np.take_along_axis(x, j[:, None], axis=1)[:, 0] for j in (k, before))
     share = np.where(x1 > x0, (t[k] - t[before]) / np.where(x1 > x0, x1 - x0, 1.0) ** 2, 0.0)
     slopes = _at(k, x, share * x0) + _at(before, x, -share * x1)
-    return np.where(above.any(axis=1)[:, None], np.where(k[:, None] > 0, slopes, 0.0), np.nan)
+    return np.where(np.max(above, axis=1, keepdims=True), np.where(k[:, None] > 0, slopes, 0.0), np.nan)
 
 
 class Reduction(NamedTuple):

@@ -21,6 +21,7 @@ from qddot.study import analysis, engines, gradients, luggage, measures, work
 from qddot.study import space as spaces
 from qddot.study.driver import Driver
 from qddot.study.engines import EngineOptions
+from qddot.study.gradients import Slopes
 from qddot.study.outcome import Failure, Piece
 from qddot.study.plan import Plan
 from qddot.study.results import Results
@@ -229,7 +230,7 @@ class Study:
         found = self._slopes(name, rows)
         return analysis.gradient_sensitivity(self.space, self.space.values_of(rows), found.value, found.by)
 
-    def _slopes(self, name: str, rows: Sequence[int]) -> gradients.Slopes:
+    def _slopes(self, name: str, rows: Sequence[int]) -> Slopes:
         rows = [self._row(row) for row in rows]
         what = self.plan.work
         if isinstance(what, work.Rollouts):

@@ -14,7 +14,7 @@ def ray():
     module = pytest.importorskip("ray", reason="needs Ray: pip install 'qddot[ray]'")
     if module.is_initialized():
         pytest.skip("somebody else's Ray is running in this process")
-    with pytest.MonkeyPatch.context() as patch, engine_ray.on_loopback(module):
+    with pytest.MonkeyPatch.context() as patch, engine_ray.on_loopback():
         patch.setenv(engine_ray.CLUSTERS, "0")  # for other drivers of this cluster
         options = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", "num_cpus": 2, "log_to_driver": False}
         module.init(configure_logging=False, **options)

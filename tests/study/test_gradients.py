@@ -105,7 +105,7 @@ def line(robot, values):
 
 
 def test_sensitivity_by_gradients_of_a_function(tmp_path):
-    """Of a linear function the mean is the slope times the deviation, and the bound is the share of the variance, or 12/π² of it."""
+    """Of a linear function: the slope times the deviation, and the share of the variance, or 12/π² of it."""
     space = {"x": Normal([0.0, 1.0], 0.5), "y": LogUniform(1.0, 10.0), "n": Choice([1.0, 2.0])}
     study = qddot.Study(None, space, line, samples=4000, sampling="latin", directory=tmp_path / "s").run("serial")
     found = study.gradient_sensitivity("f", 4000)
