@@ -110,6 +110,7 @@ def test_gradients_with_loops(name):
     forward = "inverse" not in name  # where accelerations are off by more than rounding there is no answer
     if forward:
         assert gradcheck(lambda *x: flat(run(*x, **others)), given)
+        assert gradgradcheck(lambda *x: flat(run(*x, **others)), given)
     else:
         along_loops(robot, run, [x.detach() for x in given])
 
@@ -123,6 +124,7 @@ def along_loops(robot, run, given):
     for row in torch.from_numpy(free):
         step = torch.zeros((), dtype=torch.float64, requires_grad=True)
         assert gradcheck(lambda s, row=row: flat(run(q, v, a + s * row)), (step,))
+        assert gradgradcheck(lambda s, row=row: flat(run(q, v, a + s**2 * row)), (step + 0.3,))
 
 
 # ---- forces, parameters, gravity -------------------------------------------------------------------------------------

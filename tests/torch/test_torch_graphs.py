@@ -10,6 +10,7 @@ import pytest
 
 from qddot.errors import InputError
 from tests.support import torch_cases as cases
+from tests.support.memory import resident
 from tests.support.paths import ROOT
 from tests.support.peers import peer
 
@@ -215,11 +216,6 @@ def test_old_maps_are_refused_by_name():
 
 def grown(count):
     """By how many bytes the process grows in so many steps of training."""
-    resource = pytest.importorskip("resource", reason="the size of the process is asked for by resource, not on Windows")
-
-    def resident():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
     robot = cases.arm()
     dynamics = robot.torch(free=("mass",))
     q, v = state(robot, 4)
