@@ -180,15 +180,19 @@ class Trajectory:
 
     # ---- what follows from it
 
+    def _evaluated(self, name: str, *states: Array) -> Array:
+        """In float64, also of states in float32: differences of energies are small."""
+        return self.robot.engine.evaluate(name, *(x.astype(float, copy=False) for x in states))
+
     @cached_property
     def kinetic_energy(self) -> Array:
         """(..., T), in J."""
-        return self.robot.engine.evaluate("kinetic_energy", self.q, self.v)
+        return self._evaluated("kinetic_energy", self.q, self.v)
 
     @cached_property
     def potential_energy(self) -> Array:
         """Of gravity and joint springs, (..., T), in J."""
-        return self.robot.engine.evaluate("potential_energy", self.q)
+        return self._evaluated("potential_energy", self.q)
 
     @property
     def energy(self) -> Array:
@@ -205,12 +209,12 @@ class Trajectory:
     @cached_property
     def momentum(self) -> Array:
         """Angular momentum about the centre of mass and linear momentum, in the world's axes: (..., T, 6)."""
-        return self.robot.engine.evaluate("momentum", self.q, self.v)
+        return self._evaluated("momentum", self.q, self.v)
 
     @cached_property
     def center_of_mass(self) -> Array:
         """(..., T, 3), in m."""
-        return self.robot.engine.evaluate("center_of_mass", self.q)
+        return self._evaluated("center_of_mass", self.q)
 
     @cached_property
     def constraint_drift(self) -> Array:
@@ -219,7 +223,7 @@ class Trajectory:
             raise InputError(
                 f"robot {self.robot.engine.model.name!r} has no loops or other constraints, so nothing can drift open"
             )
-        return np.max(np.abs(self.robot.engine.evaluate("constraint_residual", self.q)), axis=-1)
+        return np.max(np.abs(self._evaluated("constraint_residual", self.q)), axis=-1)
 
     # ---- other views of it
 

@@ -56,7 +56,7 @@ def card(monkeypatch):
         return 1e-6
 
     facts = {"rows": [{"registers": 96, "local_bytes": 16}]}
-    code = SimpleNamespace(facts=lambda context: facts, grid=SimpleNamespace(groups=4), seconds=0.25, cached=False)
+    code = SimpleNamespace(facts=lambda context: facts, grid=SimpleNamespace(threads_per_state=4), seconds=0.25, cached=False)
     made = qddot.Robot.kernel
     monkeypatch.setattr(bench_cuda, "find", lambda: (SimpleNamespace(device=device), False))
     monkeypatch.setattr(bench_cuda, "to_device", of)

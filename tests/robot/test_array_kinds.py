@@ -149,6 +149,7 @@ TREE = {
     "pose": [lambda r, s: r.pose(s.q, s.frame)],
     "potential_energy": [lambda r, s: r.potential_energy(s.q)],
     "regressor": [lambda r, s: r.regressor(s.q, s.v, s.a)],
+    "step_derivatives": [lambda r, s: tuple(r.step_derivatives(s.q, s.v, s.tau, dt=1e-3))],
     "velocity": [lambda r, s: r.velocity(s.q, s.v, s.frame)],
 }
 LOOPS = {
@@ -187,7 +188,7 @@ OTHERS = {
 # Methods without numbers of a state.
 WORDS = """base_parameters check configuration control_functions export_c export_library export_project export_source
 kernel neutral parameters random_state renamed save scaled show spanning_tree subtree with_base with_constraint
-with_loop_tolerance torch jax rollout"""
+with_loop_tolerance torch jax rollout differentiable_rollout"""
 NONE = set(WORDS.split())
 
 

@@ -87,13 +87,14 @@ TREE = {
     "inputs": (lambda: 2.0 * np.ones((12, 2)), "another state0 .*another held"),
     "prescribed": (lambda: {"hinge1": lambda t: 0.3 * t + 1e-9 * t * t * t}, "another prescribed .*another hinge1"),
 }
+LAW = {"parameters": (lambda: [2.0, 0.1 + 1e-9], "another parameters")}
 NOT_OF_THE_RESULT = {"directory", "progress", "options"}
 
 
 def test_no_argument_is_forgotten():
     """A new argument of a simulation must be looked at here."""
     known = {*inspect.signature(record_simulation).parameters, *RecordedOptions.__annotations__}
-    assert known == {*LOOPED, *TREE, *NOT_OF_THE_RESULT}
+    assert known == {*LOOPED, *TREE, *LAW, *NOT_OF_THE_RESULT}
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,23 @@ def test_the_same_for_trees(tmp_path):
             go(**{name: value()})
     with pytest.raises(qddot.InputError, match=r"prescribed was|another prescribed|hinge1 is missing now"):
         go(prescribed=None)
+
+
+def test_the_same_for_parameters_of_a_law(tmp_path):
+    robot = qddot.load("double_pendulum")
+
+    def law(t, q, v, p):
+        return -p[0] * q - p[1] * v
+
+    def go(parameters):
+        options = {"dt": 1e-3, "steps": 12, "progress": False, "chunk": 5, "parameters": parameters}
+        return record_simulation(robot, tmp_path / "run", [0.0, 0.1], [0.3, 0.0], law, **options)
+
+    first = go([2.0, 0.1])
+    assert np.array_equal(go([2.0, 0.1]).q, first.q)
+    value, text = LAW["parameters"]
+    with pytest.raises(qddot.InputError, match=text):
+        go(value())
 
 
 def test_compiled_or_not_and_by_which_version(tmp_path, monkeypatch):

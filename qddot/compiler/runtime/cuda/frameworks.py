@@ -119,7 +119,7 @@ class _Torch(Framework):
         for x in arrays:
             pointers.append(x.data_ptr())
             key += type(x), x.shape, x.stride(), x.dtype, x.device
-            if x.is_neg():  # its numbers are those in memory, negated: `view` resolves it
+            if x.is_neg() or x.requires_grad:  # `view` resolves numbers that are those in memory, negated
                 raise ValueError
         return pointers, tuple(key)
 
