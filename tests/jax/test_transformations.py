@@ -11,6 +11,7 @@ import qddot
 from qddot.errors import InputError
 from tests.support.linkages import closed_states
 from tests.support.peers import peer
+from tests.support.torch_cases import pair
 
 jax = peer("jax")
 jnp = jax.numpy
@@ -117,6 +118,22 @@ def test_every_kind_of_joint(name, kind):
     q, *others = inputs_of(robot, names, ())
     needs = {"frame": "link2"} if name == "pose" else {}
     check(lambda q, *x: getattr(dynamics, name)(dynamics.normalize(q), *x, **needs), q, *others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MOVING)
+def test_every_function_of_every_kind_of_joint(kind):
+    """All functions in one: their derivatives are kernels of their own anyway."""
+    robot = pair(kind)
+    dynamics, inputs = robot.jax(), ("q", "v", "a", "tau")
+    names = [x for x in TABLE if not x.startswith("constraint") and "derivative" not in x]
+    needs = {name: needs_of(robot, name) for name in names}
+
+    def run(q, *others):
+        given = dict(zip(inputs, (dynamics.normalize(q), *others), strict=True))
+        return [getattr(dynamics, x)(*(given[y] for y in ALL[x].inputs), **needs[x]) for x in names]
+
+    check(run, *inputs_of(robot, inputs, ()))
 
 
 @pytest.mark.slow

@@ -25,6 +25,13 @@ def tree(n=4, seed=3, kinds=JOINTS, mimic=False) -> Robot:
 
 
 @functools.cache
+def pair(kind: str) -> Robot:
+    """A hinge and a joint of this kind, in any order."""
+    made = (tree(2, seed, ("revolute", kind)) for seed in range(100))
+    return next(x for x in made if {joint.kind for joint in x.model.joint[1:]} == {"revolute", kind})
+
+
+@functools.cache
 def floating() -> Robot:
     """A free body with a ball joint and a hinge."""
     b = qddot.Builder("floating")

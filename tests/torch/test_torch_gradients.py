@@ -59,7 +59,7 @@ def test_gradients_of_every_joint(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.JOINTS)
 def test_gradients_of_every_function_and_joint_twice(kind):
-    robot = cases.tree(2, seed=5, kinds=("revolute", kind))
+    robot = cases.pair(kind)
     for name in OF_TREES:
         checked(robot, name, twice=True, check_forward_ad=True)
 

@@ -1,4 +1,4 @@
-"""Gradients of real robots against complex steps, with loops and free parameters; those of tensors that `Robot` is given."""
+"""Gradients of real robots against complex steps, with loops and free parameters; tensors that `Robot` is given."""
 
 import numpy as np
 import pytest
