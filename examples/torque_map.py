@@ -27,13 +27,13 @@ def torques(robot, values):
     return {"part": part, "radius": np.hypot(hand[:, 0], hand[:, 1]), "height": hand[:, 2]}
 
 
-def study(samples, directory, file="puma560"):
+def study(samples, directory, file="puma560", sampling="sobol"):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", qddot.QddotWarning)  # what is doubtful about the file
         arm = qddot.load(file)
     arm = arm.with_payload(arm.link_names[-1], LOAD)
     space = {"q": Uniform(np.full(arm.nq, -np.pi), np.pi)}
-    return Study(arm, space, torques, samples=samples, sampling="sobol", batch=4096, directory=directory)
+    return Study(arm, space, torques, samples=samples, sampling=sampling, batch=4096, directory=directory)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,11 @@ def _parallel(results: Results, names: list[str]) -> Any:
 
     order = np.argsort(scaled[:, -1])
     places = np.broadcast_to(np.arange(scaled.shape[1]), scaled.shape)
-    lines = LineCollection(list(np.stack([places, scaled], axis=-1)[order]), linewidths=0.6, alpha=0.35)
+    lines = LineCollection(
+        list(np.stack([places, scaled], axis=-1)[order]),
+        linewidths=0.6,
+        alpha=float(np.clip(150.0 / max(1, len(table)), 0.08, 0.5)),
+    )
     lines.set_color(colormaps["viridis"](scaled[order, -1]))
     axes.add_collection(lines)
     axes.set_xlim(-0.3, len(columns) - 0.7)

@@ -1,6 +1,7 @@
 """The three studies of the repository, small: that they run, and that what they say is so."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -49,6 +50,27 @@ def test_designs_of_a_fivebar(tmp_path):
     assert np.abs(robot.kernel("constraint_residual", free=own.FREE)(q, *lengths)[fine]).max() < 1e-12
     tips = robot.spanning_tree().kernel("pose", frame="tip", free=own.FREE)(q, *lengths)[..., :2, 3]
     assert np.allclose(tips[fine], np.broadcast_to(own.SQUARE, tips.shape)[fine], rtol=0.0, atol=1e-12)
+
+
+def test_pictures_of_their_pages(tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    spec = importlib.util.spec_from_file_location("study_pictures", ROOT / "docs" / "pictures" / "studies.py")
+    own = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(own)
+    _, mixed = own.torque_map(tmp_path, tmp_path, 512, engine="serial")
+    total = mixed.results.sensitivity("part").total
+    assert total[0] < 1e-12  # gravity does not know the angle of the base
+    assert total[1] > 0.1
+    own.fivebar_design(tmp_path, tmp_path, 64, engine="serial")
+    drawn = {p.name: p.stat().st_size for p in tmp_path.glob("*.png")}
+    named = {n for page in ("torque_map", "fivebar_design") for n in pictures_of(page)}
+    assert named == drawn.keys()
+    assert min(drawn.values()) > 3000
+    assert all((ROOT / "docs" / "pictures" / name).is_file() for name in [*named, *pictures_of("quadruped_drops")])
+
+
+def pictures_of(page):
+    return re.findall(r"pictures/(\w+\.png)", (ROOT / "docs" / "tutorials" / f"{page}.md").read_text(encoding="utf-8"))
 
 
 @pytest.mark.process
