@@ -34,7 +34,8 @@ class LocalEngine:
     def __init__(self, plan: Plan, options: EngineOptions) -> None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = options.get("threads") or 1
-        self.workers = options.get("workers") or max(1, processors // threads)
+        usual = 1 if plan.work.is_for_cuda else max(1, processors // threads)  # workers would share the one card
+        self.workers = options.get("workers") or usual
         memory = options.get("memory") or max(_LEAST_MEMORY, arguments.memory() // self.workers)
         self._timeout = options.get("timeout") or TIMEOUT
         self._first_message = pickle.dumps((threads, memory, luggage.packed(plan)))

@@ -45,7 +45,7 @@ class RayEngine:
             needs["memory"] = options["memory"]
         have = ray.cluster_resources()
         workers = max(1, int(have.get("CPU", 1)) // threads)
-        if _is_for_cuda(plan):
+        if plan.work.is_for_cuda:
             needs["num_gpus"] = 1
             workers = max(1, min(workers, int(have.get("GPU", 0))))
         self._workers = min(workers, options.get("workers") or workers)
@@ -190,12 +190,6 @@ def on_loopback() -> Iterator[None]:
         del os.environ[CLUSTERS]
         if before[0] is not None:
             os.environ[CLUSTERS] = before[0]
-
-
-def _is_for_cuda(plan: Plan) -> bool:
-    options = getattr(plan.work, "options", {})
-    prepared = getattr(plan.work, "prepared", None)
-    return str(options.get("target", getattr(prepared, "target", "cpu"))).startswith("cuda")
 
 
 def plan_of(content: bytes, threads: int) -> Plan:

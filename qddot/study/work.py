@@ -25,6 +25,7 @@ Array = NDArray[Any]
 Factory = Callable[..., Any]
 
 _BLOCK_BYTES = 32_000_000  # of the states of samples that are computed together
+_BLOCK_BYTES_OF_CARDS = 1_000_000_000  # a card is full with a million of samples
 MOST_REASON = 500  # characters of what an exception says
 ROBOT, STARTS, HELD = "robot", ("q0", "v0"), ("inputs", "controls")
 
@@ -131,7 +132,13 @@ class Rollouts:
         """How many samples are computed at a time, for their states are all in memory."""
         nq_nv = 64 if self.prepared is None else self.prepared.model.nq + 2 * self.prepared.model.nv
         rows = self.steps // self.every + 1
-        return min(samples, max(self.block, _BLOCK_BYTES // (8 * rows * nq_nv) // self.block * self.block))
+        most = _BLOCK_BYTES_OF_CARDS if self.is_for_cuda else _BLOCK_BYTES
+        return min(samples, max(self.block, most // (8 * rows * nq_nv) // self.block * self.block))
+
+    @property
+    def is_for_cuda(self) -> bool:
+        """Whether kernels run on a card: an engine gives each worker one of its own."""
+        return str(self.options.get("target", getattr(self.prepared, "target", "cpu"))).startswith("cuda")
 
     def __call__(self, values: Mapping[str, Array], first: int) -> tuple[dict[str, Array], list[Failure]]:
         """The measures, and the samples that diverged."""
@@ -231,6 +238,7 @@ class Calls:
     setups: Setups
     function: Callable[..., Any]
     block: int
+    is_for_cuda = False  # as far as can be seen
 
     def together(self, samples: int) -> int:
         """One block at a time."""

@@ -1,13 +1,16 @@
 """Ray and Dask: the same bits as here, failures listed alike, and everything that was started is stopped."""
 
 import os
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import qddot
 from qddot.errors import MissingExtraError
+from qddot.study.engine_local import LocalEngine
 from tests.support.study_faults import content, descendants, is_gone, listening, needs_proc, poisoned, sweep
 
 pytestmark = pytest.mark.process
@@ -80,3 +83,49 @@ def test_dask_lists_failures_alike(tmp_path):
     x[[3, 31]] = [-2.0, -1.0]
     study = poisoned(tmp_path / "s", x, retries=0, batch=4).run("dask", workers=2)
     assert {f.row: f.kind for f in study.failures} == {3: "died", 31: "raised"}
+
+
+CARDS = """
+import os, sys
+import numpy as np
+import ray
+import qddot
+from qddot.study.engine_ray import on_loopback
+
+def card(robot, values):
+    import time
+    time.sleep(0.05)
+    return {"card": np.full(len(values["x"]), float(os.environ["CUDA_VISIBLE_DEVICES"]))}
+
+if __name__ == "__main__":
+    with on_loopback():
+        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", num_cpus=4, num_gpus=2, log_to_driver=False)
+    study = qddot.Study(None, {"x": np.arange(200.0)}, card, batch=1, directory=sys.argv[1])
+    study.plan.work.is_for_cuda = True
+    study.run("ray", chunk=1)
+    print(sorted(set(study.results["card"].tolist())))
+"""
+
+
+@pytest.mark.slow
+def test_every_actor_has_a_card_of_its_own(tmp_path):
+    """Ray is told that there are two cards; what runs on them is a function that says which one it was given."""
+    pytest.importorskip("ray", reason="needs Ray: pip install 'qddot[ray]'")
+    script = tmp_path / "cards.py"
+    script.write_text(CARDS, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "s")], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0.0, 1.0]", done.stderr
+
+
+def test_a_study_for_a_card_takes_one_worker_and_large_blocks(tmp_path):
+    arm = qddot.chain(3, rng=0)
+    study = qddot.Study(arm, {"q0": np.zeros((8, 3))}, {"e": "energy"}, dt=1e-3, steps=10, directory=tmp_path / "s")
+    work = study.plan.work
+    assert not work.is_for_cuda
+    before = work.together(10**9)
+    work.prepared.target = "cuda"
+    assert pickle.loads(pickle.dumps(work)).is_for_cuda
+    assert work.together(10**9) > 20 * before
+    engine = LocalEngine(study.plan, {})
+    engine.close()
+    assert engine.workers == 1

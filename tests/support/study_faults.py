@@ -140,7 +140,7 @@ def killed(process, seconds, leave=30.0):
         process.wait()
         begin = time.monotonic()
         while left := [p for p in below if not is_gone(p)]:
-            assert time.monotonic() - begin < leave, f"outlives its driver: {[command_line(p) for p in left]}"
+            assert time.monotonic() - begin < leave, f"outlives its driver: {[command_line(p)[:3] for p in left]}"
             time.sleep(0.05)
         return True
     finally:
