@@ -13,7 +13,7 @@ from qddot.compiler.targets import nvptx
 from qddot.dynamics import catalogue, pipeline, products
 from qddot.errors import InputError, KernelTooLargeError, UnknownNameError
 from qddot.robots.generators import random_tree
-from tests.support.derivative_cases import MARKED
+from tests.support.derivative_cases import MARKED, dynamics_of
 from tests.support.grid_emulation import Emulated
 from tests.support.mechanisms import MOVING, bent_chain
 from tests.support.products import at_random
@@ -180,8 +180,8 @@ def test_second_derivatives_against_differences_of_first_ones():
 def test_real_robots(path):
     """By complex steps of the compiled algorithm's eager form, floating where they have legs."""
     robot = load(path)
-    rng = np.random.default_rng(0)
-    for name in ("inverse_dynamics", "forward_dynamics"):
+    names, rng = dynamics_of(robot), np.random.default_rng(0)
+    for name in names:
         point = at_random(robot, name, rng=1)
         tangents = {x: rng.standard_normal(s) for x, s in point.sizes(point.given).items()}
         rates = point.first(tangents)

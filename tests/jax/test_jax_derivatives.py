@@ -7,7 +7,7 @@ import pytest
 
 import qddot
 from tests.support import torch_cases as cases
-from tests.support.derivative_cases import MOSTLY_SLOW
+from tests.support.derivative_cases import MOSTLY_SLOW, dynamics_of
 from tests.support.memory import resident
 from tests.support.peers import peer
 from tests.support.products import at_random
@@ -149,8 +149,8 @@ def test_gradients_have_the_bits_of_numpys_kernel():
 def test_real_robots(path):
     """Gradients against complex steps of the readable algorithm, along random directions of the tangent space."""
     robot, rng = load(path), np.random.default_rng(0)
-    dynamics = robot.jax()
-    for name in ("inverse_dynamics", "forward_dynamics"):
+    names, dynamics = dynamics_of(robot), robot.jax()
+    for name in names:
         point = at_random(robot, name, rng=1)
         tangents = {x: rng.standard_normal(s) for x, s in point.sizes(point.given).items()}
         cotangent, given = rng.standard_normal(robot.nv), list(point.given.values())

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import qddot
 from tests.support.real_robots import GOOD
 
 # 1e-10 of the largest entry, and what rounding leaves of M⁻¹ twice: only iCub's condition of 2e10 needs it
@@ -21,3 +22,14 @@ def _marked(few: tuple[str, ...]) -> list[Any]:
 
 
 MARKED, MOSTLY_SLOW = _marked(FEW), _marked(FEWER)
+
+
+def dynamics_of(robot: qddot.Robot) -> tuple[str, ...]:
+    """The functions to compare: forward dynamics has no answer where a joint moves nothing that has mass."""
+    if robot.nv == 0:
+        pytest.skip("the robot has no degrees of freedom")
+    try:
+        robot.engine.solvability.require_mass(())
+    except qddot.SingularMassMatrixError:
+        return ("inverse_dynamics",)
+    return "inverse_dynamics", "forward_dynamics"

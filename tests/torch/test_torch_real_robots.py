@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import torch_cases as cases
-from tests.support.derivative_cases import MOSTLY_SLOW
+from tests.support.derivative_cases import MOSTLY_SLOW, dynamics_of
 from tests.support.peers import peer
 from tests.support.products import at_random
 from tests.support.real_robots import load, or_skipped
@@ -18,8 +18,8 @@ from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
 def test_real_robots(path):
     """Along random directions of the tangent space."""
     robot, rng = load(path), np.random.default_rng(0)
-    dynamics = robot.torch()
-    for name in ("inverse_dynamics", "forward_dynamics"):
+    names, dynamics = dynamics_of(robot), robot.torch()
+    for name in names:
         point = at_random(robot, name, rng=1)
         tangents = {x: rng.standard_normal(s) for x, s in point.sizes(point.given).items()}
         given = {x: torch.from_numpy(y).requires_grad_() for x, y in point.given.items()}
