@@ -35,6 +35,28 @@ def test_the_torque_map(file, tmp_path):
     assert np.isfinite(study.results["part"]).all()
 
 
+MILLION = """
+import os, resource, sys
+sys.path.insert(0, sys.argv[2])
+import torque_map
+if __name__ == "__main__":
+    torque_map.study(1_000_000, sys.argv[1]).run(workers=2)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(os.listdir(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the unit of a process's peak memory is another elsewhere")
+def test_a_million_samples_take_little_memory_and_few_files(tmp_path):
+    script = tmp_path / "million.py"
+    script.write_text(MILLION, encoding="utf-8")
+    command = [sys.executable, str(script), str(tmp_path / "s"), str(ROOT / "examples")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    megabytes, files = map(int, done.stdout.split())
+    assert megabytes < 500
+    assert files < 20
+
+
 def test_designs_of_a_fivebar(tmp_path):
     """The geometry closes the loop, and the Jacobian is the slope of the tip."""
     own = example("fivebar_design")

@@ -3,6 +3,7 @@
 The driver is on the first node. What the second one was at is computed again, and the bytes are those of a serial run.
 """
 
+import contextlib
 import os
 import random
 import secrets
@@ -72,17 +73,21 @@ class TwoNodes:
 
     def make_whole(self):
         """Starts what does not run, and waits until Ray counts two nodes."""
-        for k in (0, 1):
-            if self.nodes[k] is None or self.nodes[k].poll() is not None:
-                self.start(k)
         script = (
             f"import ray, time; ray.init('{FIRST}:{PORT}', configure_logging=False, log_to_driver=False)\n"
-            "while ray.cluster_resources().get('CPU', 0) != 2: time.sleep(0.1)\n"
+            "for _ in range(100):\n"
+            "    if ray.cluster_resources().get('CPU', 0) == 2: break\n"
+            "    time.sleep(0.1)\n"
+            "else: raise SystemExit(1)\n"
         )
         for _ in range(20):
-            done = subprocess.run([*self.prefix(0), sys.executable, "-c", script], env=self.environment, timeout=60)
-            if not done.returncode:
-                return
+            for k in (0, 1):  # a node whose raylet was killed may take a while to end
+                if self.nodes[k] is None or self.nodes[k].poll() is not None:
+                    self.start(k)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command = [*self.prefix(0), sys.executable, "-c", script]
+                if not subprocess.run(command, env=self.environment, timeout=60, capture_output=True).returncode:
+                    return
             time.sleep(0.5)
         raise AssertionError(Path(f"{self.folder}/log0").read_text())
 
