@@ -8,6 +8,7 @@ two workers against a plain loop. Run it on an idle machine.
 import argparse
 import datetime
 import importlib.util
+import os
 import platform
 import statistics
 import sys
@@ -20,7 +21,7 @@ import numpy as np
 
 import qddot
 from qddot.compiler.runtime.threads import set_num_threads
-from qddot.study import Study, Uniform
+from qddot.study import Study, Uniform, engines
 from qddot.study.cost_model import Costs, piece_seconds, simulate
 from qddot.study.outcome import host_kind
 
@@ -41,7 +42,7 @@ def rows(robot, values):
 
 def sleeping(robot, values):
     time.sleep(SLEEP * len(values["x"]))
-    return {"x": values["x"]}
+    return {"pid": np.full(len(values["x"]), float(os.getpid()))}
 
 
 def seconds(run):
@@ -110,28 +111,53 @@ def row_costs(bench):
     return max(0.0, many - one) / (MEASURES - 1) / count, (time.process_time() - begin) / (count // 10) / 7
 
 
-def trust(bench, engine, found):
-    """Real workers that sleep: efficiency without the start, measured and by the model."""
-    few, many = (2, 4) if bench.quick else (12, 24)
+class Watched:
+    """An engine, with the times at which answers came and the process that each is of."""
 
-    def run(workers, each):
-        study = bench.study(sleeping, 10 * workers * each)
-        return seconds(lambda: study.run(engine, workers=workers, chunk=10)), study.results.facts["seconds"]
+    def __init__(self, engine):
+        self.engine, self.arrivals = engine, []
+        self.submit, self.close = engine.submit, engine.close
 
+    @property
+    def slots(self):
+        return self.engine.slots
+
+    def wait(self):
+        answers = self.engine.wait()
+        self.arrivals += [(time.perf_counter(), float(outcome.arrays["pid"][0])) for _, outcome in answers]
+        return answers
+
+    def efficiency(self, workers):
+        """From when every worker has answered once until the last pieces are handed out."""
+        times = np.array([t for t, _ in self.arrivals])
+        begin = max(min(t for t, pid in self.arrivals if pid == own) for own in {pid for _, pid in self.arrivals})
+        end = times[-2 * workers]
+        return np.count_nonzero((times > begin) & (times <= end)) * 10 * SLEEP / (workers * (end - begin))
+
+
+def trust(bench, found):
+    """Real workers that sleep: efficiency without start and end, measured and by the model."""
+    still = Costs(found.driver, found.latency, 0.0)
     for workers in (1, 4, 16) if bench.quick else (1, 4, 16, 64):
-        (short, work_short), (long, work_long) = run(workers, few), run(workers, many)
-        a, b = (simulate(workers, workers * n, 10 * SLEEP, found, spread=0.0) for n in (few, many))
-        ideal = (many - few) * 10 * SLEEP
-        yield workers, workers * many, (work_long - work_short) / workers / (long - short), ideal / (b.seconds - a.seconds)
+        pieces = workers * (8 if bench.quick else 32)
+        seen = []
+        named = engines.named
+        engines.named = lambda *given, named=named, seen=seen: seen.append(Watched(named(*given))) or seen[0]
+        try:
+            bench.study(sleeping, 10 * pieces).run("local", workers=workers, chunk=10)
+        finally:
+            engines.named = named
+        model = simulate(workers, pieces, 10 * SLEEP, still, spread=0.0).efficiency
+        yield workers, pieces, seen[0].efficiency(workers), model
 
 
 # ---- what the model says
 
 
-def model_table(bench, engines):
+def model_table(bench, found_of):
     bench.say("| engine | workers | a piece | efficiency | a death of each worker an hour | pieces lost |")
     bench.say("|---|---|---|---|---|---|")
-    for engine, found in engines.items():
+    for engine, found in found_of.items():
         for workers in (2, 64, 1000):
             size, pieces = piece_seconds(workers, found), 600 * workers
             calm = simulate(workers, pieces, size, found)
@@ -161,8 +187,8 @@ def cost_table(bench, found, row, drawn):
     """10⁹ rollouts of 1000 steps, one measure and a start of nq numbers each."""
     name, speed = core_speed(bench)
     bench.say(f"one core: {speed / 1e6:.2f} million RK4 steps a second of a {name} (float64, {host_kind()})\n")
-    bench.say("| | steps a second of each | rollouts | drawing | driver | whole | limited by |")
-    bench.say("|---|---|---|---|---|---|---|")
+    bench.say("| | steps a second of each | rollouts | drawing | driver | whole | hours of one | limited by |")
+    bench.say("|---|---|---|---|---|---|---|---|")
     places = [(f"64 cores, {name}, RK4, float64", 64, speed, 7)]
     places += [(f"8 H200, {what}, float32", 8, rate, 7 if "Panda" in what else 36) for what, rate in CARDS.items()]
     for what, workers, rate, numbers in places:
@@ -176,7 +202,7 @@ def cost_table(bench, found, row, drawn):
         driver = pieces * by_rows.driver
         limit = "the driver" if driver > 0.5 * run.seconds else "drawing" if draws > work else "the rollouts"
         times = " | ".join(map(_time, (work, draws, driver, run.seconds)))
-        bench.say(f"| {what} | {rate:.2g} | {times} | {limit} |")
+        bench.say(f"| {what} | {rate:.2g} | {times} | {workers * run.seconds / 3600:.2g} | {limit} |")
 
 
 def _time(x):
@@ -231,33 +257,33 @@ def main():
     given = parser.parse_args()
     warnings.simplefilter("ignore", qddot.QddotWarning)
     set_num_threads(1)
-    engines = [x for x in given.engines.split(",") if x != "ray" or importlib.util.find_spec("ray")]
+    names = [x for x in given.engines.split(",") if x != "ray" or importlib.util.find_spec("ray")]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, given.quick, given.markdown)
         versions = f"Python {platform.python_version()}, NumPy {np.__version__}, qddot {qddot.__version__}"
         bench.say(f"{datetime.date.today()}, {host_kind()}, {versions}{', quick' if given.quick else ''}\n")
-        if "ray" in engines:
+        if "ray" in names:
             ray_cluster()
-        report(bench, engines)
-        if "ray" in engines:
+        report(bench, names)
+        if "ray" in names:
             sys.modules["ray"].shutdown()
 
 
-def report(bench, engines):
+def report(bench, names):
     bench.say("| engine | driver, a piece | wait between pieces | first piece after |\n|---|---|---|---|")
-    found = {engine: costs(bench, engine) for engine in engines}
+    found = {engine: costs(bench, engine) for engine in names}
     for engine, x in found.items():
         bench.say(f"| {engine} | {1e3 * x.driver:.2f} ms | {1e3 * x.latency:.2f} ms | {x.startup:.1f} s |")
     row, drawn = row_costs(bench)
     bench.say(f"\na row of a measure: {1e9 * row:.0f} ns of the driver; a drawn number: {1e9 * drawn:.0f} ns of a worker\n")
     bench.say("| workers that sleep | pieces of 1 s | efficiency, measured | by the model |\n|---|---|---|---|")
-    for workers, pieces, real, said in trust(bench, "local", found["local"]):
+    for workers, pieces, real, said in trust(bench, found["local"]):
         bench.say(f"| {workers} | {pieces} | {real:.3f} | {said:.3f} |")
     bench.say()
     model_table(bench, found)
     bench.say()
     cost_table(bench, found["local"], row, drawn)
-    taken = efficiency(bench, "ray" in engines)
+    taken = efficiency(bench, "ray" in names)
     bench.say("\n" + "; ".join(f"{name} {x:.2f} s, {y:.2f} s of it pieces" for name, (x, y) in taken.items()) + "\n")
     bench.say("| efficiency | whole | without the start | wanted |\n|---|---|---|---|")
     compared = [
