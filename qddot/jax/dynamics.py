@@ -368,7 +368,8 @@ def _method(name: str, row: Row) -> Callable[..., Any]:
         if missing := [x for x in (*inputs, *needs) if x not in named and x != "rows"]:
             raise InputError(f"{name} needs {', '.join(missing)}")
         if name == "forward_dynamics_derivatives" and self.model.is_constrained and named.get("f_ext") is None:
-            return self._derivatives(*(named[x] for x in inputs), free).a
+            q, v, tau = (named[x] for x in inputs)
+            return self._derivatives(q, v, tau, free).a
         static = {x: _RESOLVED[x](self.model, named.get(x)) for x in needs}
         self._check(name, row, free)
         if expressed_in == "world" and named.get("f_ext") is not None:

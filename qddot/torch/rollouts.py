@@ -48,6 +48,7 @@ class Rollout:
         return (q, v, cost) if self._has_cost else (q, v)
 
 
+@torch.compiler.disable
 def made(dynamics: Dynamics, controls: Any, dtype: torch.dtype, given: dict[str, Any], **options: Any) -> Rollout:
     """The rollout of a law, or of tensors by name, whose shapes count and whose numbers are its defaults."""
     if dtype not in _TYPES:
@@ -67,6 +68,11 @@ def differentiable_rollout(self: Dynamics, controls: Any = None, *, dt: float, *
     Takes `steps`, `record`, `cost`, `inputs`, `parameters`, the free parameters of this `Dynamics` by name, `dtype`, and
     the other options of `simulate`. Of tensors that are given here the shapes count; a call may give others.
     """
+    if torch.compiler.is_compiling():
+        raise InputError(
+            "rollouts are made before a function is compiled: rollout = dynamics.differentiable_rollout(…) outside of it, "
+            "and rollout(q0, v0, …) inside; of one step with steps=1"
+        )
     named = {name: options.pop(name) for name in (*self.free, *_ARRAYS[1:]) if name in options}
     tensors = [x for x in (controls, *named.values()) if isinstance(x, Tensor)]
     default = tensors[0].dtype if tensors else self.dtype or torch.get_default_dtype()

@@ -1,5 +1,9 @@
 """Rollouts and steps on JAX arrays: NumPy's bits, gradients in reverse, jit and vmap, what is refused."""
 
+import gc
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -98,6 +102,41 @@ def test_single_precision(robot, state):
     q, _ = robot.jax().rollout(*single, dt=5e-3)
     assert q.dtype == np.float32
     assert jax.grad(lambda u: robot.jax().rollout(*single[:2], u, dt=5e-3)[0].sum())(single[2]).dtype == np.float32
+
+
+def test_memory_grows_as_the_square_root_of_the_steps(robot):
+    dyn, p = robot.jax(), jnp.array([1.0, 0.2])
+    q, peaks = jnp.full((64, 2), 0.1), []
+
+    def law(t, q, v, p):
+        return -p[0] * q - p[1] * v
+
+    for steps in (400, 1600, 6400):
+        run = dyn.differentiable_rollout(law, parameters=p, dt=1e-4, steps=steps, record="end")
+        slope = jax.jit(jax.grad(lambda p, run=run: run(q, q, parameters=p)[0].sum()))
+        slope(p).block_until_ready()  # compiles
+        gc.collect()
+        tracemalloc.start()
+        slope(p).block_until_ready()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert all(y <= 2.1 * x for x, y in itertools.pairwise(peaks)), peaks  # four times the steps, twice the memory
+
+
+def test_many_calls_keep_nothing(robot, state):
+    dyn, (_, _, u) = robot.jax(), state
+    q, v = jnp.zeros((64, 2)), jnp.ones((64, 2))
+    slope = jax.jit(jax.grad(lambda u: dyn.rollout(q, v, u, dt=5e-3)[0].sum()))
+    for _ in range(20):
+        slope(u).block_until_ready()
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(300):
+        slope(u).block_until_ready()
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 500_000  # bytes; the states of 300 runs are 3,700,000
 
 
 def test_errors(robot, state):

@@ -1,6 +1,7 @@
 """Rollouts and steps on tensors: NumPy's bits, gradients, graphs, torch.func, what is refused."""
 
 import gc
+import itertools
 import tracemalloc
 
 import numpy as np
@@ -101,6 +102,18 @@ def test_graphs_and_transforms(robot, state):
     assert rows.shape == (2, 3, 2)
 
 
+def test_a_rollout_is_made_before_a_function_is_compiled(robot):
+    dyn, q = robot.torch(), torch.zeros(2, dtype=torch.float64)
+
+    def moved(q):
+        return 2.0 * dyn.step(q, q + 1.0, dt=5e-3)[0]
+
+    with pytest.raises(Exception, match="rollouts are made before a function is compiled"):
+        torch.compile(moved, fullgraph=True, backend="aot_eager")(q)
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(moved, backend="aot_eager")(q), moved(q))  # in two graphs, and a call between them
+
+
 def test_float32_and_what_needs_no_gradient(robot, state):
     q, v, u = (x.detach().float() for x in state)
     a, b = robot.torch().rollout(q, v, u, dt=5e-3)
@@ -141,6 +154,20 @@ def test_a_change_in_place_is_noticed(robot, state):
     held += 1.0
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         a.sum().backward()
+
+
+def test_memory_grows_as_the_square_root_of_the_steps(robot):
+    dyn, p = robot.torch(), torch.tensor([1.0, 0.2], dtype=torch.float64, requires_grad=True)
+    q, peaks = torch.full((64, 2), 0.1, dtype=torch.float64), []
+    for steps in (400, 1600, 6400):
+        run = dyn.differentiable_rollout(law, parameters=p.detach(), dt=1e-4, steps=steps, record="end")
+        run(q, q, parameters=p)[0].sum().backward()  # compiles
+        gc.collect()
+        tracemalloc.start()
+        run(q, q, parameters=p)[0].sum().backward()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert all(y <= 2.1 * x for x, y in itertools.pairwise(peaks)), peaks  # four times the steps, twice the memory
 
 
 def test_many_calls_keep_nothing(robot, state):
