@@ -124,15 +124,16 @@ class Watched:
 
     def wait(self):
         answers = self.engine.wait()
-        self.arrivals += [(time.perf_counter(), float(outcome.arrays["pid"][0])) for _, outcome in answers]
+        now = time.perf_counter()
+        self.arrivals += [(now, float(outcome.arrays["pid"][0]), outcome.seconds) for _, outcome in answers]
         return answers
 
     def efficiency(self, workers):
         """From when every worker has answered once until the last pieces are handed out."""
-        times = np.array([t for t, _ in self.arrivals])
-        begin = max(min(t for t, pid in self.arrivals if pid == own) for own in {pid for _, pid in self.arrivals})
+        times, processes, work = np.array(self.arrivals).T
+        begin = max(times[processes == own].min() for own in set(processes))
         end = times[-2 * workers]
-        return np.count_nonzero((times > begin) & (times <= end)) * 10 * SLEEP / (workers * (end - begin))
+        return work[(times > begin) & (times <= end)].sum() / (workers * (end - begin))
 
 
 def trust(bench, found):

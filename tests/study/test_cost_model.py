@@ -1,4 +1,4 @@
-"""The model of costs, where its answers can be worked out by hand, and against a run of real processes."""
+"""The model of costs where its answers can be worked out by hand; `python -m benchmarks.studies` has real workers."""
 
 import pytest
 
