@@ -140,7 +140,8 @@ def test_workers_of_ray_killed_at_random(ray, repeats, expected, tmp_path):
 
 
 @needs_proc
-@OFTEN
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("repeats", [20])
 def test_drivers_on_ray_killed_at_random(repeats, expected, tmp_path):
     """Each starts a cluster of its own, which ends with it: Ray's agents may first ask for a minute for its dead server."""
     pytest.importorskip("ray", reason="needs Ray: pip install 'qddot[ray]'")
