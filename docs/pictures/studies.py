@@ -31,7 +31,9 @@ def save(figure, path, **labels):
         getattr(figure.axes[0], f"set_{name}")(text)
     data = io.BytesIO()
     figure.savefig(data, dpi=DPI)
-    Image.open(data).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(data).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
 
 
 def torque_map(out, folder, samples=1_000_000, file="puma560", engine="local"):

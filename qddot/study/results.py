@@ -95,10 +95,12 @@ class Results:
 
     def columns(self, *names: str) -> dict[str, Array]:
         """Flat columns, those of the space first: an array has a column for each of its numbers, such as `tau[2]`."""
-        of_space = self.values()
-        arrays = (
-            {name: self[name] for name in names} if names else {**of_space, **{name: self[name] for name in self.names}}
-        )
+        of_space = self.values()  # once: samplers are called for every sample
+        every = {**of_space, **{name: self[name] for name in self.names}}
+        for name in names:
+            if name not in every:
+                _ = self[name]  # raises with the names that come near
+        arrays = {name: every[name] for name in names or every}
         if not names and len(arrays) < len(of_space) + len(self.names):
             raise StudyError("the space and the measures have a name in common; name the measures otherwise")
         out: dict[str, Array] = {}
