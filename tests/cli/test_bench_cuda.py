@@ -56,7 +56,8 @@ def card(monkeypatch):
         return 1e-6
 
     facts = {"rows": [{"registers": 96, "local_bytes": 16}]}
-    code = SimpleNamespace(facts=lambda context: facts, grid=SimpleNamespace(threads_per_state=4), seconds=0.25, cached=False)
+    own = SimpleNamespace(threads_per_state=4)
+    code = SimpleNamespace(facts=lambda context: facts, grid=own, seconds=0.25, cached=False)
     made = qddot.Robot.kernel
     monkeypatch.setattr(bench_cuda, "find", lambda: (SimpleNamespace(device=device), False))
     monkeypatch.setattr(bench_cuda, "to_device", of)
