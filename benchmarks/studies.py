@@ -27,7 +27,7 @@ from qddot.study.outcome import host_kind
 
 DT, STEPS, BLOCK = 1e-3, 500, 250
 CORE_STEPS, ROLLOUTS, ROLLOUT_STEPS = 50_000, 1e9, 1000
-CARDS = {"Panda, RK4": 5.1e9, "G1, semi-implicit Euler": 1.5e9}  # steps a second of an H200 in float32: docs/cluster.md
+CARDS = {"Panda, RK4": 6.76e9, "G1, semi-implicit Euler": 1.43e9}  # steps a second of an H200 in float32: docs/gpu.md
 MEASURES = 9
 SLEEP = 0.1  # seconds of a sample that does nothing
 

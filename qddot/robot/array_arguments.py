@@ -52,6 +52,7 @@ OF_ONE_KERNEL = frozenset(
         *("inverse_dynamics_second_derivatives", "forward_dynamics_second_derivatives"),
     }
 )
+SEE_TO_DEVICES = frozenset({"simulate"})  # methods that take arrays on a card as they are
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
 
 
@@ -80,7 +81,7 @@ def taking_any_arrays(method: F, named: str | None = None) -> F:
         if found.keeps_gradients:
             return _operation(self, found, public)(*args, **kwargs)
         if found.on_device:
-            if public not in OF_ONE_KERNEL or self.model.is_constrained:
+            if public not in SEE_TO_DEVICES and (public not in OF_ONE_KERNEL or self.model.is_constrained):
                 raise _not_on_device(public, found)
             return method(self, *args, **kwargs)
         convert = on_host if public in OF_ONE_KERNEL and not self.model.is_constrained else _doubles_on_host

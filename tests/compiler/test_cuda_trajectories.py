@@ -220,7 +220,9 @@ def test_what_cannot_be(card, fake, robot):
     refused("v0 holds float64, and this simulation computes in float32", on_device(q, "float32"), dv, dtype="float32")
     refused(r"q0 has shape \(5, 3\), but its last axis must have 2 entries", on_device(np.zeros((5, 3))), dv)
     refused("q0: the numbers of a row are not contiguous", on_device(q.T.copy()).T, dv)
-    refused(r"batch axes of q0, v0, controls and free do not fit together: \[\(5,\), \(4,\)", dq, on_device(v[:4]))
+    refused(
+        r"batch axes of q0, v0, controls, parameters and free do not fit together: \[\(5,\), \(4,\)", dq, on_device(v[:4])
+    )
     refused(
         r"q0 has batch axes \(5, 1\) where the samples have \(5, 4\)", dq.reshape(5, 1, 2), on_device(np.zeros((5, 4, 2)))
     )
