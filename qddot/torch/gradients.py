@@ -75,11 +75,8 @@ class Derivatives:
 
     def _vjp(self, wrt: tuple[str, ...], others: Sequence[Tensor], vjp: int, jvp: int = 0) -> Named:
         """The parts of a row of gradients by name."""
-        call = self.call._replace(wrt=wrt, vjp=vjp, jvp=jvp)
-        row = self.apply(call.key, [*self.inputs, *others])
-        shapes = program(call.key).parts
-        parts = row.split([prod(shape) for shape in shapes.values()], -1)
-        return {name: x.reshape((*row.shape[:-1], *shape)) for (name, shape), x in zip(shapes.items(), parts, strict=True)}
+        key = self.call._replace(wrt=wrt, vjp=vjp, jvp=jvp).key
+        return _parts(program(key), self.apply(key, [*self.inputs, *others]))
 
     def _called(self, others: Sequence[Tensor], jvp: int, wrt: tuple[str, ...]) -> Tensor:
         return self.apply(self.call._replace(jvp=jvp, wrt=wrt).key, [*self.inputs, *others])
@@ -108,7 +105,7 @@ def pulled(
     points, others = [x for x in asked if x in own.names], [x for x in asked if x not in own.names]
     match own.call.vjp, own.call.jvp:
         case 0, 0:
-            found = of.vjp(cotangent, points)
+            found = of.vjp(_one_for_all(cotangent, len(own.output)), points)
         case 1, 0:
             row = _parts(own, cotangent)
             if points:
@@ -124,7 +121,7 @@ def pulled(
                 found |= {f"{name}_tangent": x for name, x in of.vjp(cotangent, wrt).items()}
         case _:
             raise _third(own.call)
-    return [found[name].sum_to_size(x.shape) if name in asked else None for name, x in given.items()]
+    return [_summed(found[name], x.shape) if name in asked else None for name, x in given.items()]
 
 
 def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
@@ -155,6 +152,18 @@ def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[
     return result.expand((*shape, *own.output))
 
 
+def _summed(gradient: Tensor, shape: torch.Size) -> Tensor:
+    return gradient if gradient.shape == shape else gradient.sum_to_size(shape)
+
+
+def _one_for_all(cotangent: Tensor, axes: int) -> Tensor:
+    """A cotangent that is the same for all states, as that of a sum is, with the numbers of its one state side by side."""
+    batch = cotangent.ndim - axes
+    if not batch or any(cotangent.stride()[:batch]) or not cotangent.numel():
+        return cotangent
+    return cotangent[(0,) * batch].contiguous().expand(cotangent.shape)
+
+
 def _third(call: Call) -> InputError:
     """For what is differentiated once too often."""
     return InputError(
@@ -165,8 +174,10 @@ def _third(call: Call) -> InputError:
 
 def _parts(own: Program, row: Tensor) -> Named:
     """A cotangent of a row of gradients, by the names of the inputs that the row has gradients of."""
-    parts = row.split([prod(shape) for shape in own.parts.values()], -1)
-    return {name: x.reshape((*row.shape[:-1], *s)) for (name, s), x in zip(own.parts.items(), parts, strict=True)}
+    shapes = own.parts
+    parts = row.split([prod(shape) for shape in shapes.values()], -1)
+    found = zip(shapes.items(), parts, strict=True)
+    return {name: x if len(s) == 1 else x.reshape((*row.shape[:-1], *s)) for (name, s), x in found}
 
 
 def _row(own: Program, parts: Mapping[str, Tensor]) -> Tensor:
