@@ -1,7 +1,7 @@
 """Dynamics and gradients in PyTorch and JAX beside the NumPy kernel, frax and adam: `python -m benchmarks.frameworks`.
 
-One thread, float64, the same file, states and batch for all, on the processor; calls are interleaved in one process, and
-the least processor time of the rounds counts. Results are compared before anything is timed: a contestant with another
+One thread, float64, the same file, states and batch for all, on the processor; turns of some milliseconds are interleaved
+in one process, and the least time of a call counts: let nothing else run. Results are compared before anything is timed: a contestant with another
 result is left out, and said to be. `gradient` is that of the sum of squares of forward dynamics with respect to q, v and
 tau, the forward call included. `small` is one state: what a call costs by itself. frax and adam are optional:
 pip install frax adam-robotics.
@@ -90,6 +90,24 @@ def torch_operation(x: Robot) -> Contestant:
     )
 
 
+def jax_operation(x: Robot) -> Contestant:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    dynamics = x.robot.jax()
+    q, v, tau = (jax.numpy.asarray(y) for y in (x.q, x.v, x.tau))
+    rnea, aba = jax.jit(dynamics.inverse_dynamics), jax.jit(dynamics.forward_dynamics)
+    slope = jax.jit(jax.grad(lambda *given: (dynamics.forward_dynamics(*given) ** 2).sum(), (0, 1, 2)))
+    return Contestant(
+        "qddot.jax",
+        {
+            "rnea": lambda: np.asarray(rnea(q, v, tau)),
+            "aba": lambda: np.asarray(aba(q, v, tau)),
+            "gradient": lambda: jax.block_until_ready(slope(q, v, tau)),
+        },
+    )
+
+
 def frax(x: Robot) -> Contestant:
     if not x.path:
         raise ImportError("no robot of frax's own")
@@ -160,7 +178,8 @@ def adam(x: Robot) -> Contestant:
     )
 
 
-CONTESTANTS = (numpy_kernels, torch_operation, frax, adam)
+CONTESTANTS = (numpy_kernels, torch_operation, jax_operation, frax, adam)
+TURN_SECONDS = 5e-3
 
 
 # ---- measuring -----------------------------------------------------------------------------------------------------------
@@ -192,15 +211,20 @@ def _agrees(result: np.ndarray, task: str, expected: dict[str, np.ndarray]) -> b
 
 
 def measured(turns: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Seconds of each, interleaved."""
-    least = [np.inf] * len(turns)
+    """Seconds of a call of each, in interleaved turns."""
+    least, counts = [np.inf] * len(turns), []
     for turn in turns:
         turn()
+        begin = time.perf_counter()
+        turn()
+        counts.append(max(1, int(TURN_SECONDS / (time.perf_counter() - begin))))
     for _ in range(rounds):
         for k, turn in enumerate(turns):
-            begin = time.process_time()
-            turn()
-            least[k] = min(least[k], time.process_time() - begin)
+            turn()  # its arrays are in the caches again
+            begin = time.perf_counter()
+            for _ in range(counts[k]):
+                turn()
+            least[k] = min(least[k], (time.perf_counter() - begin) / counts[k])
     return least
 
 
@@ -216,7 +240,7 @@ def main() -> None:
         contestants = list(entered(robot(options.robot, batch)))
         for task in TASKS:
             own = [(c.name, c.tasks[task]) for c in contestants if task in c.tasks]
-            times = measured([run for _, run in own], options.rounds if batch > 1 else 200 * options.rounds)
+            times = measured([run for _, run in own], options.rounds)
             shown = [f"{name} {unit * t:.1f} ({t / times[0]:.2f})" for (name, _), t in zip(own, times, strict=True)]
             print(f"  {task:<10} {'   '.join(shown)}", flush=True)
 
