@@ -1,10 +1,10 @@
 """Dynamics and gradients in PyTorch and JAX beside the NumPy kernel, frax and adam: `python -m benchmarks.frameworks`.
 
 One thread, float64, the same file, states and batch for all, on the processor; turns of some milliseconds are interleaved
-in one process, and the least time of a call counts: let nothing else run. Results are compared before anything is timed: a contestant with another
-result is left out, and said to be. `gradient` is that of the sum of squares of forward dynamics with respect to q, v and
-tau, the forward call included. `small` is one state: what a call costs by itself. frax and adam are optional:
-pip install frax adam-robotics.
+in one process, and the least time of a call counts: let nothing else run. Results are compared before anything is timed: a
+contestant with another result is left out, and said to be. `gradient` is that of the sum of squares of forward dynamics
+with respect to q, v and tau, the forward call included. `small` is one state: what a call costs by itself. frax and adam
+are optional: pip install frax adam-robotics.
 """
 
 import argparse
@@ -191,8 +191,8 @@ def entered(x: Robot) -> Iterator[Contestant]:
     for make in CONTESTANTS:
         try:
             found = make(x)
-        except ImportError as error:
-            print(f"  {make.__name__} is left out: {error}")
+        except Exception as error:  # one that is not there, or that cannot read the file
+            print(f"  {make.__name__} is left out: {type(error).__name__}: {error}")
             continue
         wrong = [task for task, run in found.tasks.items() if task != "gradient" and not _agrees(run(), task, expected)]
         slopes = found.tasks["gradient"]() if "gradient" in found.tasks else None
