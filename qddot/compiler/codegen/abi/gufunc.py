@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from math import prod
 
 from qddot.compiler.codegen.abi import fastcall
+from qddot.compiler.codegen.abi.block_groups import Group, group_loop, group_of
 from qddot.compiler.codegen.abi.operands import (
     Operand,
     Shape,
     copy_contiguous_function,
     move_block,
     operands,
+    padded,
     prefetch_function,
     scratch_memory,
 )
@@ -78,11 +80,26 @@ def render(
     arguments, result = operands(inputs, output, T)
     plan = output_plan(result, cores[0].emitter, cores[0].outputs, streams)
     intense = isinstance(program, Program) and len(program.body) > OUTPUT_PREFETCH_MIN_OPS_PER_NUMBER * prod(output)
-    loop = BatchLoop(arguments, result, cores[0].emitter, work, plan, tuple(rows), scalar, intense)
+    group = _group(program, cores[0], arguments, result, plan) if not rows else Group(1, 0, 0, 0)
+    if group.blocks > 1 and cores[0].grouped is not None:
+        text.append(cores[0].grouped(group.blocks))
+        work = max(work, group.blocks * group.work // number_bytes(T))
+    loop = BatchLoop(arguments, result, cores[0].emitter, work, plan, tuple(rows), scalar, intense, group)
     text.append(loop.text())
     if scalar and fastcall.has_call(inputs, output, work, number_bytes(T)):
         text.append(fastcall.render(inputs, output, work, T))
     return module(text, cores, target)
+
+
+def _group(program: Program | Rolled, core: Core, inputs: list[Operand], output: Operand, plan: OutputPlan) -> Group:
+    """How many blocks are computed at a time: one, if the core writes rows itself, or a program keeps its loops."""
+    emitter = core.emitter
+    block = emitter.lanes * number_bytes(emitter.T)
+    columns = max(output.size, plan.columns.count * emitter.lanes) * number_bytes(emitter.T)
+    sizes = padded(sum(x.size for x in inputs) * block), padded(columns), padded(core.scratch * block)
+    if isinstance(program, Rolled) or core.grouped is None or emitter.lanes == 1 or plan.arguments:
+        return Group(1, *sizes)
+    return group_of(len(program.body), output.size, emitter.target.registers, sizes)
 
 
 def _core(program: Program | Rolled, inputs: list[Shape], emitter: Emitter, streams: bool, rows: dict[int, range]) -> Core:
@@ -104,6 +121,7 @@ class BatchLoop:
     row_inputs: tuple[int, ...]  # that are not transposed where their rows follow each other in memory
     scalar: bool  # whether there is a scalar core; otherwise the rest of a batch is padded to a block by its last state
     prefetches_output: bool  # whether computing one state takes long enough to prefetch its result
+    group: Group  # of blocks that are computed at a time
 
     @property
     def lanes(self) -> int:
@@ -140,8 +158,10 @@ class BatchLoop:
     def _loop(self) -> str:
         size, facts = number_bytes(self.T), self.emitter.target.architecture
         sizes = {
-            "in": sum(x.size for x in self.inputs) * self.lanes * size,
-            "out": max(self.output.size, self.plan.columns.count * self.lanes) * size,
+            "in": max(sum(x.size for x in self.inputs) * self.lanes * size, self.group.blocks * self.group.inputs),
+            "out": max(
+                self.output.size * size, self.plan.columns.count * self.lanes * size, self.group.blocks * self.group.output
+            ),
             "work": self.work * size,
             "rows": self.plan.row_bytes,
         }
@@ -193,13 +213,9 @@ class BatchLoop:
             "first_block:",
             "  br label %block",
             "block:",
-            "  %b = phi i64 [ 0, %first_block ], [ %b.next, %w.moved ]",
-            "  %b.next = add i64 %b, 1",
-            f"  %first = mul i64 %b, {self.lanes}",
-            *move_block("r", self.lanes, self._contiguous, self._transposed_inputs(), slow),
-            *self.plan.before_block(),
-            *self._compute(),
-            *self.plan.write(self._contiguous),
+            f"  %b = phi i64 [ 0, %first_block ], [ %b.next, {'%g.end' if self.group.blocks > 1 else '%w.moved'} ]",
+            f"  %b.next = add i64 %b, {self.group.blocks}",
+            *self._body(move_block("r", self.lanes, self._contiguous, self._transposed_inputs(), slow)),
             "  %b.more = icmp ult i64 %b.next, %full",
             "  br i1 %b.more, label %block, label %last",
             "last:",
@@ -210,6 +226,14 @@ class BatchLoop:
             "tail:",
             "  %done = phi i64 [ 0, %entry ], [ %whole, %all_blocks ]",
         ]
+
+    def _body(self, read: list[str]) -> list[str]:
+        """Reads, computes and writes a block, or a group of blocks."""
+        write = self.plan.write(self._contiguous)
+        if self.group.blocks == 1:
+            return [f"  %first = mul i64 %b, {self.lanes}", *read, *self.plan.before_block(), *self._compute(), *write]
+        wide = {i: f"%s{i}" for i, n in enumerate(self._prefetch_lines) if n}
+        return group_loop(self.group, self.lanes, read, self._compute(), write, wide)
 
     @property
     def _prefetch_lines(self) -> list[int]:

@@ -130,6 +130,7 @@ class MemoryPlan:
     outputs: OutputColumns
     output_columns: dict[int, set[int]]  # of each node that is a result
     zero_windows: list[int]  # where windows of zeros begin; what else they cover is computed and stored later
+    next_blocks: tuple[int, ...]  # the wide inputs, whose next rows are prefetched or read
     arguments: str  # that not all cores have: the next block's rows of wide inputs, the context of streamed results
 
     @property
@@ -183,6 +184,7 @@ def plan(program: Program, lanes: int, options: CoreOptions, simd: bool = True) 
         outputs=outputs,
         output_columns={n: of for n, of in columns.items() if not (windows and n in zeros)},
         zero_windows=windows,
+        next_blocks=tuple(wide),
         arguments="".join(f", ptr %next_block{i}" for i in wide) + (", ptr %context" if ring else ""),
     )
 

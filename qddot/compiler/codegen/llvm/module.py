@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from qddot.compiler.codegen.llvm import elementary, far_angles, sincos
@@ -20,6 +20,7 @@ class Core:
     scratch: int  # numbers of a lane
     outputs: OutputColumns
     sincos_lanes: int = 1  # of the sine and cosine that it calls besides that of its own width
+    grouped: Callable[[int], str] | None = None  # the text of `@core{name}x{n}`, which computes n blocks (block_groups)
 
 
 _COMMON = """declare void @llvm.prefetch.p0(ptr, i32, i32, i32)

@@ -15,6 +15,8 @@ of one of them, and only those that other functions use as well are stored.
 
 from __future__ import annotations
 
+from functools import partial
+
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter
 from qddot.compiler.codegen.llvm.emitter import table as number_table
@@ -183,17 +185,59 @@ def straight_line_core(program: Program, emitter: Emitter, options: CoreOptions 
     name, made = f"{emitter.lanes}{tag}", plan(program, emitter.lanes, options, emitter.target.vector_bits > 0)
     bodies = [FunctionBody(emitter, made, k).text(f"chunk{name}_{k}") for k in range(len(made.functions))]
     functions = (*bodies, _driver(emitter, made, name))
-    return Core(emitter, functions, made.scratch, made.outputs, made.sincos_lanes)
+    grouped = partial(_grouped_driver, emitter, made, name)
+    return Core(emitter, functions, made.scratch, made.outputs, made.sincos_lanes, grouped)
 
 
 def _driver(emitter: Emitter, plan: MemoryPlan, name: str) -> str:
-    """`@core{name}`: sines and cosines of inputs, zeros of the result, then one function after another."""
-    graph, V = plan.program.graph, emitter.V
+    """`@core{name}`: what comes before all functions, then one after another."""
+    table, lines = _before(emitter, plan, name)
+    arguments = f"(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{plan.arguments})"
+    lines.insert(1, f"  %mem = getelementptr {emitter.V}, ptr %work, i64 {plan.sincos_scratch}")
+    lines += [f"  call void @chunk{name}_{k}{arguments}" for k in range(len(plan.functions))]
+    body = "\n".join(lines)
+    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{plan.arguments}"
+    return f"{table}define internal void @core{name}({parameters}) {{\n{body}\n  ret void\n}}\n"
+
+
+def _grouped_driver(emitter: Emitter, plan: MemoryPlan, name: str, blocks: int) -> str:
+    """`@core{name}x{blocks}`: each function for so many blocks, before the next one; steps are bytes between blocks."""
+    before = "\n".join(_before(emitter, plan, name)[1])
+    steps = {"in": "%in.step", "out": "%out.step", "work": "%work.step"}
+    steps |= {f"next_block{i}": f"%next.step{i}" for i in plan.next_blocks}
+    lines, calls = ["entry:"], [list[str]() for _ in range(1 + len(plan.functions))]
+    for g in range(blocks):
+        for pointer, step in steps.items():
+            lines.append(f"  %{pointer}.o{g} = mul i64 {step}, {g}")
+            lines.append(f"  %{pointer}.{g} = getelementptr i8, ptr %{pointer}, i64 %{pointer}.o{g}")
+        lines.append(f"  %mem.{g} = getelementptr {emitter.V}, ptr %work.{g}, i64 {plan.sincos_scratch}")
+        calls[0].append(f"  call void @before{name}(ptr %in.{g}, ptr %out.{g}, ptr %work.{g}, ptr %env)")
+        own = f"ptr %in.{g}, ptr %work.{g}, ptr %mem.{g}, ptr %out.{g}, ptr %env"
+        own += "".join(f", ptr %next_block{i}.{g}" for i in plan.next_blocks)
+        for k in range(len(plan.functions)):
+            calls[1 + k].append(f"  call void @chunk{name}_{k}({own})")
+    more = "".join(f", ptr %next_block{i}, i64 %next.step{i}" for i in plan.next_blocks)
+    body = "\n".join([*lines, *(line for own in calls for line in own)])
+    memory = "ptr %in, i64 %in.step, ptr %out, i64 %out.step, ptr %work, i64 %work.step, ptr %env"
+    return f"""define internal void @before{name}(ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env) {{
+{before}
+  ret void
+}}
+define internal void @core{name}x{blocks}({memory}{more}) {{
+{body}
+  ret void
+}}
+"""
+
+
+def _before(emitter: Emitter, plan: MemoryPlan, name: str) -> tuple[str, list[str]]:
+    """Sines and cosines of inputs, and zeros of the result: tables, and lines."""
+    graph = plan.program.graph
     inputs = [graph.args[a][0] for a in plan.angles]
     inputs += inputs[-1:] * (plan.sincos_scratch // 2 - len(inputs))
     index = ", ".join(f"i64 {k}" for k in inputs)
     table = f"@angles{name} = internal constant [{len(inputs)} x i64] [{index}]\n" if inputs else ""
-    lines = ["entry:", f"  %mem = getelementptr {V}, ptr %work, i64 {plan.sincos_scratch}"]
+    lines = ["entry:"]
     if inputs:
         loop = _angle_by_angle if plan.sincos_lanes == 1 else _angles_in_lanes
         lines += ["  br label %angle", "angle:", "  %k = phi i64 [ 0, %entry ], [ %k1, %angle ]"]
@@ -207,11 +251,7 @@ def _driver(emitter: Emitter, plan: MemoryPlan, name: str) -> str:
     if plan.zero_windows:
         table += number_table(f"zeros{name}", [[k] for k in plan.zero_windows])
         lines += _zeros(emitter, len(plan.zero_windows), name)
-    arguments = f"(ptr %in, ptr %work, ptr %mem, ptr %out, ptr %env{plan.arguments})"
-    lines += [f"  call void @chunk{name}_{k}{arguments}" for k in range(len(plan.functions))]
-    body = "\n".join(lines)
-    parameters = f"ptr noalias %in, ptr noalias %out, ptr noalias %work, ptr %env{plan.arguments}"
-    return f"{table}define internal void @core{name}({parameters}) {{\n{body}\n  ret void\n}}\n"
+    return table, lines
 
 
 def _zeros(emitter: Emitter, windows: int, name: str) -> list[str]:
