@@ -54,7 +54,7 @@ def group_loop(
         "g.read:",
         "  %g.r = phi i64 [ 0, %block ], [ %g.r1, %r.moved ]",
         *_of_block("r", "%g.r", lanes, group),
-        *_renamed(read, {"in": "r.in", "first": "r.first"}),
+        *renamed(read, {"in": "r.in", "first": "r.first"}),
         "  %g.r1 = add i64 %g.r, 1",
         "  %g.r.more = icmp ult i64 %g.r1, %g.count",
         "  br i1 %g.r.more, label %g.read, label %g.compute",
@@ -67,7 +67,7 @@ def group_loop(
         "g.single:",
         "  %g.c = phi i64 [ 0, %g.compute ], [ %g.c1, %g.computed ]",
         *_of_block("c", "%g.c", lanes, group),
-        *_renamed(core, {"in": "c.in", "out": "c.out", "work": "c.work", "b.next": "c.next"}),
+        *renamed(core, {"in": "c.in", "out": "c.out", "work": "c.work", "b.next": "c.next"}),
         "  br label %g.computed",
         "g.computed:",
         "  %g.c1 = add i64 %g.c, 1",
@@ -76,7 +76,7 @@ def group_loop(
         "g.write:",
         "  %g.w = phi i64 [ 0, %g.whole ], [ 0, %g.computed ], [ %g.w1, %w.moved ]",
         *_of_block("w", "%g.w", lanes, group),
-        *_renamed(write, {"out": "w.out", "first": "w.first_state", "b": "w.b"}),
+        *renamed(write, {"out": "w.out", "first": "w.first_state", "b": "w.b"}),
         "  %g.w1 = add i64 %g.w, 1",
         "  %g.w.more = icmp ult i64 %g.w1, %g.count",
         "  br i1 %g.w.more, label %g.write, label %g.end",
@@ -118,7 +118,7 @@ def _whole(group: Group, lanes: int, wide: dict[int, str]) -> list[str]:
     return [*lines, f"  call void @core{lanes}x{group.blocks}({memory}, ptr %env{more})"]
 
 
-def _renamed(lines: Iterable[str], names: dict[str, str]) -> list[str]:
+def renamed(lines: Iterable[str], names: dict[str, str]) -> list[str]:
     """Lines for one block as lines for one of a group."""
     pattern = re.compile(rf"%({'|'.join(map(re.escape, names))})(?![\w.])")
     return [pattern.sub(lambda found: f"%{names[found[1]]}", line) for line in lines]

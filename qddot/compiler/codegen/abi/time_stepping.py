@@ -26,6 +26,7 @@ which it comes to them.
 
 from __future__ import annotations
 
+from qddot.compiler.codegen.abi.block_groups import group_of, renamed
 from qddot.compiler.codegen.abi.operands import padded
 from qddot.compiler.codegen.llvm import sincos
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
@@ -62,14 +63,18 @@ def render(step: Step, layout: Layout, target: Target) -> tuple[str, Layout]:
         max(p.core.scratch for p in parts),
     ]
     sizes = [padded(emitter.align * n) for n in columns]
-    layout = layout._replace(scratch=max(64, sum(sizes)))
+    group = group_of(step.instructions(), layout.n_state, target.registers, (max(64, sum(sizes)), 0, 0))
+    layout = layout._replace(scratch=group.blocks * group.inputs)
+    calls = [c.function for c in step.calls]
     text = [
         *(line for p in parts for line in p.core.functions),
+        *(p.core.grouped(group.blocks) for p in parts if group.blocks > 1 and p.core.grouped is not None),
         _rows("gather", emitter, into_rows=False),
         _rows("scatter", emitter, into_rows=True),
         *_each_step(layout, emitter),
         *_moves(step, layout, functions, arguments, last),
-        _loop(layout, sizes, [c.function for c in step.calls], emitter),
+        *(_run(layout, sizes, calls, emitter, n, group.inputs) for n in sorted({1, group.blocks})),
+        _loop(layout.lanes, group.blocks),
     ]
     return module(text, [p.core for p in parts], target), layout
 
@@ -195,21 +200,34 @@ def _loads(name: str, count: int, kind: str, table: str) -> list[str]:
     return lines
 
 
-def _programs(lanes: int, calls: list[int]) -> list[str]:
+def _programs(lanes: int, calls: list[int], blocks: int, step: int) -> list[str]:
     """The functions of a step one after another, each after its arguments, and the new state."""
+
+    def core(tag: str, source: str, target: str) -> list[str]:
+        if blocks == 1:
+            return [f"  call void @core{lanes}.{tag}(ptr %{source}, ptr %{target}, ptr %work, ptr %env)"]
+        memory = ", ".join(f"ptr %{x}, i64 {step}" for x in (source, target, "work"))
+        return [f"  call void @core{lanes}.{tag}x{blocks}({memory}, ptr %env)"]
+
     lines = []
     for k, f in enumerate(calls):
         lines += [
-            f"  call void @core{lanes}.a{k}(ptr %a6, ptr %out, ptr %work, ptr %env)",
-            f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to)",
-            f"  call void @core{lanes}.f{f}(ptr %to, ptr %back, ptr %work, ptr %env)",
-            f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back)",
+            *core(f"a{k}", "a6", "out"),
+            *_each([f"  call void @given.{k}(ptr %a6, ptr %out, ptr %to)"], blocks),
+            *core(f"f{f}", "to", "back"),
+            *_each([f"  call void @result.{k}(ptr %a6, ptr %out, ptr %back)"], blocks),
         ]
-    return [
-        *lines,
-        f"  call void @core{lanes}.last(ptr %a6, ptr %out, ptr %work, ptr %env)",
-        "  call void @advance(ptr %a6, ptr %out, ptr %to)",
-    ]
+    advance = _each(["  call void @advance(ptr %a6, ptr %out, ptr %to)"], blocks)
+    return [*lines, *core("last", "a6", "out"), *advance]
+
+
+_OF_BLOCKS = ("a6", "out", "to", "back", "work", "first")
+
+
+def _each(lines: list[str], blocks: int) -> list[str]:
+    """Calls for one block as calls for each of several."""
+    names = [{x: f"{x}.{g}" for x in _OF_BLOCKS} if g else {} for g in range(blocks)]
+    return [line for given in lines for own in names for line in (renamed([given], own) if own else [given])]
 
 
 def _memory(sizes: list[int]) -> list[str]:
@@ -218,13 +236,22 @@ def _memory(sizes: list[int]) -> list[str]:
     return [f"  %{x} = getelementptr i8, ptr %a6, i64 {sum(sizes[: k + 1])}" for k, x in enumerate(names)]
 
 
-def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) -> str:
-    """Blocks one after another, each through all its steps."""
+def _blocks_memory(blocks: int, step: int, lanes: int) -> list[str]:
+    """Where the memory of further blocks is, and their first samples."""
+    lines = []
+    for g in range(1, blocks):
+        lines.append(f"  %first.{g} = add i64 %first, {g * lanes}")
+        lines += [f"  %{x}.{g} = getelementptr i8, ptr %{x}, i64 {g * step}" for x in _OF_BLOCKS if x != "first"]
+    return lines
+
+
+def _run(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter, blocks: int, step: int) -> str:
+    """`@run{blocks}(args, sizes, strides, env, first)`: so many blocks from a sample on through all their steps."""
     n, held, parameters, lanes = layout.n_state, layout.n_held, layout.n_parameters, layout.lanes
     samples = "i64 %first, i64 %last"
     return "\n".join(
         [
-            "define void @loop(ptr %args, ptr %sizes, ptr %strides, ptr %env) {",
+            f"define internal void @run{blocks}(ptr %args, ptr %sizes, ptr %strides, ptr %env, i64 %first) {{",
             "entry:",
             *_loads("a", 6 + len(_held_parts(layout)), "ptr", "args"),
             *_loads("n", 4, "i64", "sizes"),
@@ -235,27 +262,57 @@ def _loop(layout: Layout, sizes: list[int], calls: list[int], emitter: Emitter) 
             "  %t0 = load double, ptr %t0.p",
             *_clock("dt", 1, emitter),
             *_memory(sizes),
+            *_blocks_memory(blocks, step, lanes),
             "  %last = sub i64 %n0, 1",
-            f"  %up = add i64 %last, {lanes}",
-            f"  %blocks = udiv i64 %up, {lanes}",
             "  br label %block",
             "block:",
-            "  %b = phi i64 [ 0, %entry ], [ %b1, %block_done ]",
-            f"  %first = mul i64 %b, {lanes}",
-            f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
-            f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
+            *_each(
+                [
+                    f"  call void @gather(ptr %a0, i64 %s0, ptr %a6, i64 0, i64 {n}, {samples})",
+                    f"  call void @gather(ptr %a2, i64 %s2, ptr %a6, i64 {n + 2 + held}, i64 {parameters}, {samples})",
+                ],
+                blocks,
+            ),
             "  br label %step",
-            *_one_step(layout, samples, calls, emitter),
+            *_one_step(layout, samples, calls, emitter, blocks, step),
             "block_done:",
-            f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})",
-            "  %b1 = add i64 %b, 1",
-            "  %b.more = icmp ult i64 %b1, %blocks",
-            "  br i1 %b.more, label %block, label %end",
-            "end:",
+            *_each([f"  call void @scatter(ptr %a4, i64 %s4, ptr %a6, i64 0, i64 {n}, {samples})"], blocks),
             "  ret void",
-            "}",
+            "}\n",
         ]
     )
+
+
+def _loop(lanes: int, blocks: int) -> str:
+    """Blocks one after another, or several at a time, each through all its steps."""
+    several = f"""  %b.left = sub i64 %blocks, %b
+  %b.several = icmp uge i64 %b.left, {blocks}
+  br i1 %b.several, label %group, label %single
+group:
+  call void @run{blocks}(ptr %args, ptr %sizes, ptr %strides, ptr %env, i64 %first)
+  br label %done"""
+    return f"""define void @loop(ptr %args, ptr %sizes, ptr %strides, ptr %env) {{
+entry:
+  %n = load i64, ptr %sizes
+  %up = add i64 %n, {lanes - 1}
+  %blocks = udiv i64 %up, {lanes}
+  br label %block
+block:
+  %b = phi i64 [ 0, %entry ], [ %b1, %done ]
+  %first = mul i64 %b, {lanes}
+{several if blocks > 1 else "  br label %single"}
+single:
+  call void @run1(ptr %args, ptr %sizes, ptr %strides, ptr %env, i64 %first)
+  br label %done
+done:
+  %by = phi i64 [ 1, %single ]{f", [ {blocks}, %group ]" if blocks > 1 else ""}
+  %b1 = add i64 %b, %by
+  %more = icmp ult i64 %b1, %blocks
+  br i1 %more, label %block, label %end
+end:
+  ret void
+}}
+"""
 
 
 def _clock(name: str, place: int, emitter: Emitter) -> list[str]:
@@ -267,7 +324,7 @@ def _clock(name: str, place: int, emitter: Emitter) -> list[str]:
     return [*narrow, f"  %{name}.q = getelementptr {T}, ptr %a5, i64 {place}", f"  store {T} {x}, ptr %{name}.q"]
 
 
-def _load_held(layout: Layout) -> list[str]:
+def _load_held(layout: Layout, blocks: int) -> list[str]:
     """The rows of this step."""
     lines = []
     for k in range(len(_held_parts(layout))):
@@ -275,12 +332,12 @@ def _load_held(layout: Layout) -> list[str]:
         lines += [
             f"  %held.o{k} = mul i64 %k, {row}",
             f"  %held{k} = getelementptr i8, ptr {array}, i64 %held.o{k}",
-            f"  call void @load_controls{k}(ptr %held{k}, i64 {stride}, ptr %a6, i64 %first, i64 %last)",
+            *_each([f"  call void @load_controls{k}(ptr %held{k}, i64 {stride}, ptr %a6, i64 %first, i64 %last)"], blocks),
         ]
     return lines
 
 
-def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter) -> list[str]:
+def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter, blocks: int, step: int) -> list[str]:
     """The time, the held inputs, the programs, and a record where it is due."""
     n, number = layout.n_state, "sub" if layout.backwards else "add"
     return [
@@ -291,9 +348,9 @@ def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter) 
         "  %number.x = uitofp i64 %number to double",
         *sincos.multiply_add("%t", "double", "f64", "%number.x", "%dt", "%t0", emitter.target.fma),
         *_clock("t", 0, emitter),
-        f"  call void @gather(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})",
-        *_load_held(layout),
-        *_programs(emitter.lanes, calls),
+        *_each([f"  call void @gather(ptr %a5, i64 0, ptr %a6, i64 {n}, i64 2, {samples})"], blocks),
+        *_load_held(layout, blocks),
+        *_programs(emitter.lanes, calls, blocks, step),
         "  %next = add i64 %number, 1",
         "  %phase = urem i64 %next, %n3",
         "  %due = icmp eq i64 %phase, 0",
@@ -301,7 +358,7 @@ def _one_step(layout: Layout, samples: str, calls: list[int], emitter: Emitter) 
         "record:",
         "  %rec.o = mul i64 %r, %s6",
         "  %rec = getelementptr i8, ptr %a3, i64 %rec.o",
-        "  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %last)",
+        *_each(["  call void @record(ptr %rec, i64 %s3, ptr %a6, i64 %first, i64 %last)"], blocks),
         "  br label %step_done",
         "step_done:",
         "  %r.up = zext i1 %due to i64",
