@@ -72,3 +72,14 @@ def test_groups_are_chosen_by_what_they_take():
     assert group_of(5000, 29, 16, (1 << 20, 1 << 20, 1 << 20)).blocks == 1
     steps = group_of(5000, 29, 16, (4096, 8192 - 320, 12288 - 64))[1:]
     assert all(320 <= step % 4096 <= 4096 - 320 for step in steps)
+
+
+def test_calls_of_one_state_keep_their_short_way(monkeypatch):
+    """Scratch memory of a group does not count there, where more than so much leaves no fast call."""
+    monkeypatch.setenv("QDDOT_CACHE_DIR", "")
+    monkeypatch.setattr(block_groups, "GROUP_MAX_BYTES", {64: {16: 1 << 30, 32: 1 << 30}})
+    kernel = robot().kernel("forward_dynamics", lanes=4)
+    assert "@core4x64" in kernel.llvm_ir
+    assert "define ptr @call(" in kernel.llvm_ir
+    q, v, a = arguments(robot(), 300)
+    np.testing.assert_array_equal(kernel(q, v, a)[7], kernel(q[7], v[7], a[7]))

@@ -83,8 +83,8 @@ def render(
     group = _group(program, cores[0], arguments, result, plan) if not rows else Group(1, 0, 0, 0)
     if group.blocks > 1 and cores[0].grouped is not None:
         text.append(cores[0].grouped(group.blocks))
-        work = max(work, group.blocks * group.work // number_bytes(T))
-    loop = BatchLoop(arguments, result, cores[0].emitter, work, plan, tuple(rows), scalar, intense, group)
+    in_groups = max(work, group.blocks * group.work // number_bytes(T))
+    loop = BatchLoop(arguments, result, cores[0].emitter, in_groups, plan, tuple(rows), scalar, intense, group)
     text.append(loop.text())
     if scalar and fastcall.has_call(inputs, output, work, number_bytes(T)):
         text.append(fastcall.render(inputs, output, work, T))
