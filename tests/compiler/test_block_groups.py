@@ -36,6 +36,7 @@ def test_every_batch_has_the_bits_of_one_state(blocks, function, lanes, dtype):
     own = robot()
     kernel, alone = own.kernel(function, dtype=dtype, lanes=lanes), own.kernel(function, dtype=dtype, lanes=1)
     assert f"@core{lanes}x{blocks}" in kernel.llvm_ir
+    assert f"%g.next = add i64 %b, {blocks}\n" in kernel.llvm_ir  # the rows that are prefetched; no result shows them
     for count in (1, lanes, blocks * lanes - 1, blocks * lanes, blocks * lanes + 1, (2 * blocks + 1) * lanes + 1, 300):
         q, v, a = (x.astype(dtype) for x in arguments(own, count))
         expected = alone(q, v, a)
@@ -83,3 +84,22 @@ def test_calls_of_one_state_keep_their_short_way(monkeypatch):
     assert "define ptr @call(" in kernel.llvm_ir
     q, v, a = arguments(robot(), 300)
     np.testing.assert_array_equal(kernel(q, v, a)[7], kernel(q[7], v[7], a[7]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_steps_of_time_have_the_bits_of_one_sample(blocks, dtype):
+    """Groups, blocks that are left, lanes that are left; held controls, and states recorded on the way."""
+    own, rng = robot(), np.random.default_rng(0)
+    q, v = own.random_state(rng, 150)
+    u = rng.standard_normal((150, 6, own.nv))
+
+    def run(which):
+        options = {"dt": 1e-3, "steps": 6, "record": 2, "dtype": dtype, "limits": "ignore"}
+        return own.simulate(q[which], 0.1 * v[which], u[which], **options)
+
+    whole = run(slice(0, 150))
+    assert np.isfinite(whole.q).all()
+    for start, count in ((0, 1), (0, 8), (3, 31), (3, 64), (20, 65), (7, 129)):
+        part = run(slice(start, start + count))
+        np.testing.assert_array_equal(part.q, whole.q[start : start + count])
+        np.testing.assert_array_equal(part.v, whole.v[start : start + count])
