@@ -15,8 +15,8 @@ GROUP_MIN_OPS = 300  # of a program
 LONG_PROGRAM_OPS = 4000  # from which on code is longer than the first-level instruction cache, also with 64-byte vectors
 # Operations for each number of the result, by the registers of the processor: with fewer, writing it takes the time.
 GROUP_MIN_OPS_PER_NUMBER, GROUP_MIN_OPS_PER_NUMBER_LONG = {16: 4, 32: 40}, 4
-# Bytes that the columns and scratch memory of so many blocks may take in the first-level and in the second-level cache, by the
-# registers of the processor; chosen by times on a Zen 5 with AVX2 and AVX-512.
+# Bytes that the columns and scratch memory of so many blocks may take in the first-level and in the second-level cache, by
+# the registers of the processor; chosen by times on a Zen 5 with AVX2 and AVX-512.
 GROUP_MAX_BYTES = {4: {16: 64 << 10, 32: 36 << 10}, 2: {16: 512 << 10, 32: 512 << 10}}
 _PAGE, _APART = 4096, 320  # steps near multiples of a page would have loads wait for stores of another block
 
