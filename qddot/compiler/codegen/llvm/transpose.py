@@ -7,14 +7,16 @@ full block is transposed in registers, for any width and type; eight doubles hav
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
-from typing import NamedTuple
 
 from qddot.compiler.codegen.llvm import transpose_eight_doubles as eight_doubles
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes, table
 from qddot.compiler.codegen.llvm.memory_plan import OutputColumns
+from qddot.compiler.codegen.llvm.transpose_tiles import Tile, group
 
 Shape = tuple[int, ...]
+_UNROLLED_MAX_NUMBERS = 16  # of a row that is moved without a loop
 
 
 def copy_function(
@@ -102,10 +104,13 @@ def part_of_rows_function(name: str, columns: OutputColumns, emitter: Emitter) -
 
 
 def _tiles(name: str, numbers: int, into_rows: bool, emitter: Emitter, columns: OutputColumns | None) -> str:
-    """Tiles as wide as there are lanes, a power of two, and for the numbers left over a tile as narrow as possible."""
+    """Tiles as wide as there are lanes, and for the numbers left over tiles as narrow as possible."""
     head = f"define internal void @{name}(ptr %rows, i64 %step, ptr noalias %cols)"
     if numbers == 0:
         return f"{head} {{\n  ret void\n}}\n"
+    if columns is None and numbers <= _UNROLLED_MAX_NUMBERS:
+        body = "\n".join(["entry:", *_row_starts(emitter), *_one_by_one(numbers, into_rows, emitter), "  ret void"])
+        return f"{head} {{\n{body}\n}}\n"
     w = min(emitter.lanes, 1 << (numbers.bit_length() - 1))
     rest = numbers % w
     narrow = 1 << (rest - 1).bit_length() if rest else w
@@ -122,6 +127,31 @@ def _tiles(name: str, numbers: int, into_rows: bool, emitter: Emitter, columns: 
 """
 
 
+def _one_by_one(numbers: int, into_rows: bool, emitter: Emitter) -> list[str]:
+    """Tiles one after another, without a loop."""
+    lines, done = list[str](), 0
+    for k, (start, w) in enumerate(_cover(numbers, into_rows, emitter)):
+        tile = Tile(f"t{k}", w, emitter, str(start), partial(_fixed_column, k, start, emitter))
+        lines += tile.to_rows() if into_rows else tile.to_columns(range(done - start, w))
+        done = start + w
+    return lines
+
+
+def _fixed_column(k: int, start: int, emitter: Emitter, c: int) -> tuple[list[str], str]:
+    """The c-th column of the k-th tile."""
+    name = f"%t{k}.col{c}"
+    return [f"  {name} = getelementptr {emitter.V}, ptr %cols, i64 {start + c}"], name
+
+
+def _cover(numbers: int, into_rows: bool, emitter: Emitter) -> list[tuple[int, int]]:
+    """Where tiles begin, and how wide they are; the last may begin within the one before."""
+    w = min(group(emitter), 1 << (numbers.bit_length() - 1))
+    wide = emitter.lanes if into_rows else w
+    starts = [(k, wide) for k in range(0, numbers - wide + 1, wide)]
+    done = len(starts) * wide
+    return starts + [(min(k, numbers - w), w) for k in range(done, numbers, w)]
+
+
 def _tile_loop(
     name: str, w: int, span: tuple[int, int] | None, into_rows: bool, emitter: Emitter, columns: OutputColumns | None
 ) -> str:
@@ -135,17 +165,18 @@ def _tile_loop(
     first, count, last = ("%from", "%count", "%last") if span is None else (*map(str, span), str(span[1] - w))
     shared = None if columns is None else columns.shared
     lookup = None if shared is None else f"@{name}.table"
-    full = _tile_to_rows(w, emitter, lookup) if into_rows else _tile_to_columns(w, emitter)
+    tile = Tile("tile", w, emitter, "%at", partial(_column_pointer, emitter, lookup))
+    full = tile.to_rows() if into_rows else tile.to_columns(range(w))
     tables = "" if shared is None else _tables(name, shared, None if columns is None else columns.zero, w)
     lines = [
         "entry:",
         *([f"  %last = sub i64 %count, {w}"] if span is None else []),
+        *_row_starts(emitter),
         "  br label %tile",
         "tile:",
         "  %next = phi i64 [ 0, %entry ], [ %after, %moved ]",
         f"  %at = call i64 @llvm.smin.i64(i64 %next, i64 {last})",
         f"  %at.column = add i64 %at, {first}",
-        *_row_pointers(emitter),
         *(full if shared is None else _unless_zero(lookup, w, emitter, full)),
         "  br label %moved",
         "moved:",
@@ -167,7 +198,10 @@ def _tables(name: str, shared: Sequence[int], zero: int | None, w: int) -> str:
 def _unless_zero(lookup: str | None, w: int, emitter: Emitter, full: list[str]) -> list[str]:
     """A tile, or zeros where the table says so."""
     T = emitter.T
-    zeros = [f"  store <{w} x {T}> zeroinitializer, ptr %row{r}.p, align {number_bytes(T)}" for r in range(emitter.lanes)]
+    zeros = list[str]()
+    for r in range(emitter.lanes):
+        zeros.append(f"  %row{r}.z = getelementptr {T}, ptr %row{r}.b, i64 %at")
+        zeros.append(f"  store <{w} x {T}> zeroinitializer, ptr %row{r}.z, align {number_bytes(T)}")
     return [
         f"  %zero.p = getelementptr [2 x i32], ptr {lookup}, i64 %at.column, i64 1",
         "  %zero.i = load i32, ptr %zero.p, !invariant.load !1",
@@ -181,51 +215,16 @@ def _unless_zero(lookup: str | None, w: int, emitter: Emitter, full: list[str]) 
     ]
 
 
-def _tile_to_columns(w: int, emitter: Emitter) -> list[str]:
-    """Interleaves rows r and r + L/2, then pairs of pairs, and so on: the columns of all lanes are in order at last."""
-    lines, shuffles = list[str](), _Shuffles(emitter)
-    rows = []
-    for r in range(emitter.lanes):
-        lines.append(f"  %row{r} = load <{w} x {emitter.T}>, ptr %row{r}.p, align {number_bytes(emitter.T)}")
-        rows.append([_Vector(f"%row{r}", w)])
-    while len(rows) > 1:
-        half = len(rows) // 2
-        rows = [shuffles.interleaved(a, b) for a, b in zip(rows[:half], rows[half:], strict=True)]
-    lines += shuffles.lines
-    for c, column in enumerate(rows[0]):
-        lines += _column_pointer(c, emitter, None)
-        lines.append(f"  store {emitter.V} {column.name}, ptr %col{c}.p, align {emitter.align}")
-    return lines
-
-
-def _tile_to_rows(w: int, emitter: Emitter, lookup: str | None) -> list[str]:
-    """The reverse: even and odd numbers apart, until each vector is a row."""
-    lines, shuffles = list[str](), _Shuffles(emitter)
-    columns = []
-    for c in range(w):
-        lines += _column_pointer(c, emitter, lookup)
-        lines.append(f"  %col{c} = load {emitter.V}, ptr %col{c}.p, align {emitter.align}")
-        columns.append(_Vector(f"%col{c}", emitter.lanes))
-    rows = [columns]
-    while len(rows) < emitter.lanes:
-        rows = [shuffles.every_other(x, first) for first in (0, 1) for x in rows]
-    lines += shuffles.lines
-    for r, (row,) in enumerate(rows):
-        lines.append(f"  store <{w} x {emitter.T}> {row.name}, ptr %row{r}.p, align {number_bytes(emitter.T)}")
-    return lines
-
-
-def _row_pointers(emitter: Emitter) -> list[str]:
-    """%row{r}.p, where the tile begins in each row."""
+def _row_starts(emitter: Emitter) -> list[str]:
+    """%row{r}.b, where each row begins."""
     lines = []
     for r in range(emitter.lanes):
         lines.append(f"  %row{r}.o = mul i64 %step, {r}")
         lines.append(f"  %row{r}.b = getelementptr i8, ptr %rows, i64 %row{r}.o")
-        lines.append(f"  %row{r}.p = getelementptr {emitter.T}, ptr %row{r}.b, i64 %at")
     return lines
 
 
-def _column_pointer(c: int, emitter: Emitter, lookup: str | None) -> list[str]:
+def _column_pointer(emitter: Emitter, lookup: str | None, c: int) -> tuple[list[str], str]:
     """%col{c}.p, the column of the c-th number of the tile, by a table or in order."""
     lines, column = [f"  %col{c}.k = add i64 %at.column, {c}"], f"%col{c}.k"
     if lookup is not None:
@@ -233,40 +232,4 @@ def _column_pointer(c: int, emitter: Emitter, lookup: str | None) -> list[str]:
         lines.append(f"  %col{c}.i = load i32, ptr %col{c}.t, !invariant.load !1")
         lines.append(f"  %col{c}.w = zext i32 %col{c}.i to i64")
         column = f"%col{c}.w"
-    return [*lines, f"  %col{c}.p = getelementptr {emitter.V}, ptr %cols, i64 {column}"]
-
-
-class _Vector(NamedTuple):
-    name: str
-    length: int
-
-
-class _Shuffles:
-    """Shuffles of long vectors, each a list of registers of at most `lanes` numbers."""
-
-    def __init__(self, emitter: Emitter) -> None:
-        self.emitter = emitter
-        self.lines: list[str] = []
-
-    def _shuffled(self, a: _Vector, b: _Vector, order: Sequence[int]) -> _Vector:
-        name, V = f"%x{len(self.lines)}", f"<{a.length} x {self.emitter.T}>"
-        mask = ", ".join(f"i32 {k}" for k in order)
-        self.lines.append(f"  {name} = shufflevector {V} {a.name}, {V} {b.name}, <{len(order)} x i32> <{mask}>")
-        return _Vector(name, len(order))
-
-    def interleaved(self, a: list[_Vector], b: list[_Vector]) -> list[_Vector]:
-        """a0 b0 a1 b1 …"""
-        parts = []
-        for x, y in zip(a, b, strict=True):
-            n = x.length
-            order = [k for j in range(n) for k in (j, n + j)]
-            cuts = [order] if 2 * n <= self.emitter.lanes else [order[:n], order[n:]]
-            parts += [self._shuffled(x, y, cut) for cut in cuts]
-        return parts
-
-    def every_other(self, a: list[_Vector], first: int) -> list[_Vector]:
-        """a0 a2 … or a1 a3 …"""
-        if len(a) == 1:
-            return [self._shuffled(a[0], a[0], range(first, a[0].length, 2))]
-        pairs = zip(a[::2], a[1::2], strict=True)
-        return [self._shuffled(x, y, range(first, 2 * x.length, 2)) for x, y in pairs]
+    return [*lines, f"  %col{c}.p = getelementptr {emitter.V}, ptr %cols, i64 {column}"], f"%col{c}.p"
