@@ -2,9 +2,16 @@
 
 #include <time.h>
 
-typedef double Vector __attribute__((vector_size(64)));
+#if defined __AVX512F__
+enum { WIDTH = 64 };
+#elif defined __AVX__
+enum { WIDTH = 32 };
+#else
+enum { WIDTH = 16 };
+#endif
+typedef double Vector __attribute__((vector_size(WIDTH)));
 
-enum { CHAINS = 12, LANES = 8 }; // enough independent chains to hide the latency of four cycles on two units
+enum { CHAINS = 12, LANES = WIDTH / 8 }; // enough independent chains to hide the latency of four cycles on two units
 
 __attribute__((visibility("default"))) double bench_peak(long steps)
 {
