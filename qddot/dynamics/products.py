@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # the compiler is loaded when something is to be compiled
 VJP, JVP = "vjp", "jvp"
 COORDINATES = ("tangent", "ambient")
 _ORDERS = (False, True, 2)
+RESULT = "result"  # the input of a product whose function's result is known
+HAVE_KNOWN_RESULT = ("forward_dynamics", "forward_dynamics_with_forces")  # for which that is cheaper (`known_results`)
 _PREFIX = ("", "second_")  # of the first and the second cotangent or tangents
 Named = dict[str, Shape]
 
@@ -34,12 +36,14 @@ class Product(NamedTuple):
     """What a kernel computes in place of a function: a product with its Jacobian, or with that of such a product.
 
     `sweeps` says which, the first of the function: ("vjp",), ("jvp",), ("vjp", "vjp"), ("jvp", "jvp"), ("vjp", "jvp").
-    `wrt` are the inputs, in their order, that are differentiated by.
+    `wrt` are the inputs, in their order, that are differentiated by. With `known_result` the function's own result is an
+    input as well, and need not be computed.
     """
 
     sweeps: tuple[str, ...]
     wrt: tuple[str, ...]
     coordinates: str
+    known_result: bool = False
 
     @property
     def label(self) -> str:
@@ -68,6 +72,8 @@ def signature(
     if product is None:
         return found
     by = {name: product.tangent_shape(model, name, known[name]) for name in product.wrt}
+    if product.known_result:
+        found = found._replace(inputs={**known, RESULT: found.output})
     for k, sweep in enumerate(product.sweeps):
         found = _after(found, sweep, by, _PREFIX[product.sweeps[:k].count(sweep)])
     return found
@@ -84,13 +90,13 @@ def _after(of: Signature, sweep: str, by: Named, prefix: str) -> Signature:
 # ---- options, checked -------------------------------------------------------------------------------------------------
 
 
-def checked(function: Function, free: Sequence[str], given: Mapping[str, Any]) -> Product | None:
-    """The product that the options `vjp`, `jvp`, `wrt` and `coordinates` ask for; None without the first two."""
+def checked(name: str, function: Function, free: Sequence[str], given: Mapping[str, Any]) -> Product | None:
+    """The product that the options of kernels ask for; None without `vjp` and `jvp`."""
     orders = {sweep: _order(sweep, given.get(sweep, False)) for sweep in (VJP, JVP)}
     sweeps = (VJP,) * orders[VJP] + (JVP,) * orders[JVP]
     if not sweeps:
-        for name in ("wrt", "coordinates"):
-            if name in given:
+        for name in ("wrt", "coordinates", "known_result"):
+            if given.get(name, False) is not False:
                 raise InputError(f"{name}= is for products with the Jacobian; add vjp=True or jvp=True")
         return None
     if len(sweeps) > len(_PREFIX):
@@ -98,7 +104,15 @@ def checked(function: Function, free: Sequence[str], given: Mapping[str, Any]) -
     coordinates = one_name(given.get("coordinates", COORDINATES[0]), "coordinates=")
     if coordinates not in COORDINATES:
         raise InputError(f"coordinates={coordinates!r} is not known; take 'tangent' or 'ambient'")
-    return Product(sweeps, _wrt((*function.inputs, *free), given.get("wrt")), coordinates)
+    known = given.get("known_result", False)
+    if not isinstance(known, bool | np.bool_):
+        raise InputError(f"known_result={shown(known)} is not known; take True or False")
+    if known and (len(sweeps) > 1 or name not in HAVE_KNOWN_RESULT):
+        what = f"products of the second order of {name}" if len(sweeps) > 1 else f"products with the Jacobian of {name}"
+        raise InputError(
+            f"known_result=True is for vjp=True or jvp=True of {HAVE_KNOWN_RESULT[0]}; {what} compute the result"
+        )
+    return Product(sweeps, _wrt((*function.inputs, *free), given.get("wrt")), coordinates, bool(known))
 
 
 def _order(sweep: str, given: Any) -> int:

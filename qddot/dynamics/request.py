@@ -41,6 +41,7 @@ class KernelOptions(TypedDict, total=False):
     jvp: bool | int
     wrt: str | Iterable[str]
     coordinates: str
+    known_result: bool
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def checked(model: Model, function: str, given: KernelOptions, rows: Sequence[in
     if request.lanes is not None and request.lanes not in _LANES:
         raise InputError(f"lanes={request.lanes!r} is not known; take 1, 2, 4, 8, 16 or None")
     names = (free,) if isinstance(free, str) else tuple(one_name(x, "a parameter in free=") for x in free)
-    product = products.checked(lookup(function, request.method)[0], names, given)
+    product = products.checked(function, lookup(function, request.method)[0], names, given)
     if product is not None and request.form == "rolled":
         raise InputError("form='rolled' has no vjp and no jvp; take form='auto' or 'unrolled'")
     return replace(request, free=names, static=tuple(static.items()), product=product)

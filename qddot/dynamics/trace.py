@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from qddot.compiler.runtime.kernel import Shape
-from qddot.dynamics import conditioning, products
+from qddot.dynamics import conditioning, known_results, products
 from qddot.dynamics.catalogue import (
     ASKS_FOR_MASS,
     INPUT_AXES,
@@ -76,11 +76,26 @@ def traced(
     arrays = {name: x.reshape(s) for (name, s), x in zip(shapes.items(), vectors, strict=True)}
     if function.inputs[0] == "q":
         guard_quaternions(model, arrays["q"])
-    own = [arrays[x].copy() for x in function.inputs]
-    result = _evaluated(graph, fill([arrays[x] for x in free]), Part(name, method, sums, needs), own)
-    if product is not None:
-        result = products.traced(graph, model, product, arrays, result)
+    filled = fill([arrays[x] for x in free])
+
+    def evaluated(function: str, method: str) -> known_results.Evaluate:
+        part, names = Part(function, method, sums, needs), lookup(function, method)[0].inputs
+        return lambda model, given: _evaluated(graph, model, part, [_copied(given[x]) for x in names])
+
+    forward = evaluated(name, method)
+    if product is None:
+        result = forward(filled, arrays)
+    elif product.known_result:
+        inverse = known_results.INVERSE[name]
+        first = lookup(inverse, "auto")[0].auto[0]
+        result = known_results.traced_product(graph, filled, product, arrays, forward, evaluated(inverse, first))
+    else:
+        result = products.traced(graph, model, product, arrays, forward(filled, arrays))
     return straight_line(graph, graph.nodes_of(result), sum(prod(s) for s in shapes.values()))
+
+
+def _copied(x: Any) -> Any:
+    return None if x is None else x.copy()
 
 
 def traced_together(

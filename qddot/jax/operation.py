@@ -11,7 +11,8 @@ derivatives are operations too. Those of second order are two, and everything th
 | `jvp_jvp` | x, s, t                         | the slope of J(x) s along t       |
 | `vjp_jvp` | x, c, t                         | the slope of Jᵀ(x) c along t      |
 
-x are all inputs; s and t are tangents of the inputs `wrt`, in the coordinates of those inputs.
+x are all inputs; s and t are tangents of the inputs `wrt`, in the coordinates of those inputs. The first derivatives of
+forward dynamics take f(x) after x, which makes them cheaper; nothing is differentiated by it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from qddot.compiler.runtime.arguments import Signature
 from qddot.compiler.runtime.kernel import Kernel, Shape
 from qddot.dynamics.catalogue import input_shapes, lookup
 from qddot.dynamics.engine import Engine
-from qddot.dynamics.products import JVP, VJP, Product
+from qddot.dynamics.products import HAVE_KNOWN_RESULT, JVP, RESULT, VJP, Product
 from qddot.dynamics.request import Request
 from qddot.errors import InputError
 from qddot.version import __version__
@@ -39,6 +41,15 @@ _SWEEPS = {  # of `dynamics.products`
 }
 TANGENTS = {"value": 0, "jvp": 1, "vjp": 0, "jvp_jvp": 2, "vjp_jvp": 1}
 HAS_COTANGENT = {"vjp", "vjp_jvp"}
+
+
+class Parts(NamedTuple):
+    """An operation's arguments: the inputs, the result and the cotangent where it takes them, and each row of tangents."""
+
+    inputs: list[Any]
+    result: list[Any]
+    cotangent: list[Any]
+    rows: list[list[Any]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,9 @@ class Operation:
     def signature(self) -> Signature:
         """The names and shapes of what the operation takes, and of what it gives."""
         own, names, shapes = self.function, list(self.function.names), list(self.function.inputs)
+        if self.takes_result:
+            names.append(RESULT)
+            shapes.append(own.output)
         if self.kind in HAS_COTANGENT:
             names.append("cotangent")
             shapes.append(own.output)
@@ -70,6 +84,11 @@ class Operation:
             names += [f"{name}_tangent{k or ''}" for name in self.wrt]
             shapes += self.wrt_shapes
         return Signature(own.function, tuple(names), tuple(shapes), self.output)
+
+    @property
+    def takes_result(self) -> bool:
+        """Whether it is cheaper with the function's result, which it takes after the inputs."""
+        return self.kind in (JVP, VJP) and self.request.function in HAVE_KNOWN_RESULT
 
     @cached_property
     def output(self) -> Shape:
@@ -99,12 +118,12 @@ class Operation:
         ordered = tuple(name for name in self.function.names if name in wrt)
         return replace(self, kind=kind, wrt=ordered)
 
-    def parts(self, args: Any) -> tuple[list[Any], list[Any], list[list[Any]]]:
-        """Arguments apart: the inputs, the cotangent if there is one, and each row of tangents."""
-        n, m = len(self.function.names), self.kind in HAS_COTANGENT
-        tangents = list(args[n + m :])
-        step = len(self.wrt)
-        return list(args[:n]), list(args[n : n + m]), [tangents[k : k + step] for k in range(0, len(tangents), step or 1)]
+    def parts(self, args: Any) -> Parts:
+        """Arguments apart."""
+        ends = list(accumulate((len(self.function.names), self.takes_result, self.kind in HAS_COTANGENT)))
+        inputs, result, cotangent, tangents = (list(args[a:b]) for a, b in pairwise((0, *ends, len(args))))
+        step = len(self.wrt) or 1
+        return Parts(inputs, result, cotangent, [tangents[k : k + step] for k in range(0, len(tangents), step)])
 
     def kernel(self, target: str) -> Kernel:
         """The kernel that computes it."""
@@ -115,5 +134,8 @@ class Operation:
         return repr((__version__, self.digest, self._requested(target)))
 
     def _requested(self, target: str) -> Request:
-        product = Product(_SWEEPS[self.kind], self.wrt, "ambient") if self.kind in _SWEEPS else None
-        return replace(self.request, target=target, product=product)
+        if self.kind not in _SWEEPS:
+            return replace(self.request, target=target)
+        return replace(
+            self.request, target=target, product=Product(_SWEEPS[self.kind], self.wrt, "ambient", self.takes_result)
+        )

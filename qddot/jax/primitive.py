@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 from qddot.compiler.runtime import xla_ffi
 from qddot.compiler.runtime.kernel import Shape
 from qddot.errors import InputError
-from qddot.jax.operation import Operation
+from qddot.jax.operation import Operation, Parts
 
 TARGET = "qddot_kernel"  # of XLA's custom calls; `jax.export` is told that it may stand in a program
 _MIN_INNER = 64  # states of a call of the loop: where there would be fewer, what is shared is copied to be as many
@@ -90,19 +90,18 @@ batching.primitive_batchers[kernel_p] = _batched
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, op: Operation) -> tuple[Any, Any]:
     known, like = call(op, primals), op.function.names
-    inputs, cotangent, rows = op.parts(primals)
-    d_inputs, d_cotangent, d_rows = op.parts(tangents)
+    at, (d_inputs, _, d_cotangent, d_rows) = op.parts(primals), op.parts(tangents)
     moving = tuple(name for name, t in zip(like, d_inputs, strict=True) if not _is_zero(t))
     found = []
     if moving:
-        found.append(_along_inputs(op, inputs, [*cotangent, *rows], dict(zip(like, d_inputs, strict=True)), moving))
+        found.append(_along_inputs(op, at, known, dict(zip(like, d_inputs, strict=True)), moving))
     if d_cotangent and not _is_zero(d_cotangent[0]):
-        found.append(call(op, [*inputs, *d_cotangent, *(t for row in rows for t in row)]))
+        found.append(call(op, [*at.inputs, *at.result, *d_cotangent, *(t for row in at.rows for t in row)]))
     for k, row in enumerate(d_rows):
         moves = tuple(name for name, t in zip(op.wrt, row, strict=True) if not _is_zero(t))
         if moves:
-            others = [_only(op, r, row if j == k else r, moves, j == k) for j, r in enumerate(rows)]
-            found.append(_linear(op, inputs, cotangent, others, moves))
+            others = [_only(op, r, row if j == k else r, moves, j == k) for j, r in enumerate(at.rows)]
+            found.append(_linear(op, at._replace(rows=others), moves))
     if not found:
         return known, ad.Zero.from_primal_value(known)
     return known, functools.reduce(jnp.add, found)
@@ -120,22 +119,21 @@ def _only(op: Operation, row: list[Any], given: list[Any], moves: tuple[str, ...
     return [jnp.zeros(x.shape, x.dtype) if _is_zero(t) else t for x, t in zipped]
 
 
-def _linear(op: Operation, inputs: list[Any], cotangent: list[Any], rows: list[list[Any]], moves: tuple[str, ...]) -> Any:
+def _linear(op: Operation, at: Parts, moves: tuple[str, ...]) -> Any:
     """The operation with other tangents; the first derivative takes those alone that are not zero."""
     if op.kind == "jvp" and moves != op.wrt:
-        (row,) = rows
+        (row,) = at.rows
         kept = [t for name, t in zip(op.wrt, row, strict=True) if name in moves]
-        return call(op.derived("jvp", moves), [*inputs, *kept])
-    return call(op, [*inputs, *cotangent, *(t for row in rows for t in row)])
+        return call(op.derived("jvp", moves), [*at.inputs, *at.result, *kept])
+    return call(op, [*at.inputs, *at.result, *at.cotangent, *(t for row in at.rows for t in row)])
 
 
-def _along_inputs(
-    op: Operation, inputs: list[Any], others: list[Any], d_inputs: dict[str, Any], moving: tuple[str, ...]
-) -> Any:
-    """How the result changes with the inputs, everything else held."""
+def _along_inputs(op: Operation, at: Parts, known: Any, d_inputs: dict[str, Any], moving: tuple[str, ...]) -> Any:
+    """How the result, which is known, changes with the inputs, everything else held."""
+    inputs = at.inputs
     if op.kind == "value":
         made = op.derived("jvp", moving)
-        return call(made, [*inputs, *(d_inputs[name] for name in made.wrt)])
+        return call(made, [*inputs, *([known] if made.takes_result else ()), *(d_inputs[name] for name in made.wrt)])
     by_name = dict(zip(op.function.names, inputs, strict=True))
     if op.kind not in ("jvp", "vjp"):
         raise NotImplementedError(
@@ -145,11 +143,11 @@ def _along_inputs(
     made = op.derived(f"{op.kind}_jvp", (*op.wrt, *moving))
     slopes = [_or_zeros(d_inputs[name], by_name[name]) for name in made.wrt]
     if op.kind == "jvp":
-        row = dict(zip(op.wrt, others[0], strict=True))
+        row = dict(zip(op.wrt, at.rows[0], strict=True))
         first = [row.get(name) for name in made.wrt]
         given = [_zeros_like(by_name[name]) if t is None else t for name, t in zip(made.wrt, first, strict=True)]
         return call(made, [*inputs, *given, *slopes])
-    whole = call(made, [*inputs, others[0], *slopes])
+    whole = call(made, [*inputs, *at.cotangent, *slopes])
     parts = dict(zip(made.wrt, _split(made, whole), strict=True))
     return jnp.concatenate([parts[name].reshape(*whole.shape[:-1], -1) for name in op.wrt], axis=-1)
 
@@ -196,35 +194,34 @@ def _transposed(ct: Any, *args: Any, op: Operation) -> list[Any]:
         raise NotImplementedError(f"{op.request.function} is not linear, and has no transpose")
     if _is_zero(ct):
         return [ad.Zero(x.aval) if ad.is_undefined_primal(x) else None for x in args]
-    inputs, cotangent, rows = op.parts(args)
+    at = op.parts(args)
     found: list[Any] = [None] * len(args)
-    n = len(inputs)
-    if cotangent and ad.is_undefined_primal(cotangent[0]):
+    n = len(at.inputs) + len(at.result)
+    if at.cotangent and ad.is_undefined_primal(at.cotangent[0]):
         made = op.derived("jvp" if op.kind == "vjp" else "jvp_jvp", op.wrt)
-        known = [t for row in rows for t in row]
-        found[n] = call(made, [*inputs, *known, *_split(op, ct)])
-    for k, row in enumerate(rows):
+        known = [t for row in at.rows for t in row]
+        found[n] = call(made, [*at.inputs, *at.result, *known, *_split(op, ct)])
+    for k, row in enumerate(at.rows):
         if any(ad.is_undefined_primal(t) for t in row):
-            place = n + len(cotangent) + k * len(op.wrt)
-            found[place : place + len(row)] = _row_transposed(ct, op, (inputs, cotangent, rows), k)
+            place = n + len(at.cotangent) + k * len(op.wrt)
+            found[place : place + len(row)] = _row_transposed(ct, op, at, k)
     return [
         _summed(x, len(own), a.aval) if ad.is_undefined_primal(a) and x is not None else None
         for x, a, own in zip(found, args, op.signature.inputs, strict=True)
     ]
 
 
-def _row_transposed(ct: Any, op: Operation, parts: tuple[Any, ...], k: int) -> list[Any]:
+def _row_transposed(ct: Any, op: Operation, at: Parts, k: int) -> list[Any]:
     """Cotangents of the k-th row of tangents: the second derivative is symmetric in its two rows, and in a row and `ct`."""
-    inputs, cotangent, rows = parts
     if op.kind == "jvp":
-        wrt = tuple(name for name, t in zip(op.wrt, rows[0], strict=True) if ad.is_undefined_primal(t))
+        wrt = tuple(name for name, t in zip(op.wrt, at.rows[0], strict=True) if ad.is_undefined_primal(t))
         made = op.derived("vjp", wrt)
-        of = dict(zip(made.wrt, _split(made, call(made, [*inputs, ct])), strict=True))
+        of = dict(zip(made.wrt, _split(made, call(made, [*at.inputs, *at.result, ct])), strict=True))
         return [of.get(name) for name in op.wrt]
     if op.kind == "jvp_jvp":
         made = op.derived("vjp_jvp", op.wrt)
-        return _split(made, call(made, [*inputs, ct, *rows[1 - k]]))
-    return _split(op, call(op, [*inputs, *cotangent, *_split(op, ct)]))
+        return _split(made, call(made, [*at.inputs, ct, *at.rows[1 - k]]))
+    return _split(op, call(op, [*at.inputs, *at.cotangent, *_split(op, ct)]))
 
 
 ad.primitive_transposes[kernel_p] = _transposed

@@ -34,7 +34,8 @@ def register(engine: Engine) -> str:
 class Call(NamedTuple):
     """A function with its arguments that are no arrays, and how often it is differentiated.
 
-    `vjp` and `jvp` count; `wrt` names the inputs and free parameters with respect to which it is differentiated.
+    `vjp` and `jvp` count; `wrt` names the inputs and free parameters with respect to which it is differentiated. With
+    `known_result` the function's result is an input of its derivative, which nothing is differentiated by.
     """
 
     robot: str
@@ -44,11 +45,17 @@ class Call(NamedTuple):
     vjp: int = 0
     jvp: int = 0
     wrt: tuple[str, ...] = ()
+    known_result: bool = False
 
     @property
     def key(self) -> str:
         """The string that names it."""
         return _written(self)
+
+    @property
+    def helps_derivatives(self) -> bool:
+        """Whether its result makes its first derivatives cheaper."""
+        return not (self.vjp or self.jvp) and self.function in products.HAVE_KNOWN_RESULT
 
 
 @lru_cache(maxsize=4096)
@@ -86,6 +93,7 @@ class Signature:
         options: Any = {**{name: x for name, x in call.static if name in OPTIONS}, "free": call.free}
         if call.vjp or call.jvp:
             options |= {"vjp": call.vjp, "jvp": call.jvp, "wrt": call.wrt, "coordinates": "ambient"}
+            options |= {"known_result": call.known_result}
         return checked(engine.model, call.function, options, rows)
 
     def batch(self, shapes: Sequence[Sequence[Any]]) -> tuple[Any, ...]:

@@ -10,18 +10,24 @@ With x the inputs, c a cotangent, t tangents, J(x) the Jacobian of a function f:
 
 since c·h(x, t) = t·g(x, c), so that the gradients of both with respect to x are the same. A VJP's result is one row, the
 gradients with respect to `wrt` one after another.
+
+The result of forward dynamics makes its VJP and JVP cheaper. It follows from x: they take it as an input that nothing is
+differentiated by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from qddot.dynamics.products import RESULT
 from qddot.errors import InputError
-from qddot.torch.call import Call
+from qddot.torch.call import Call, call_of
 from qddot.torch.kernels import Program, program
 
 Apply = Callable[[str, Sequence[Tensor]], Tensor]
@@ -29,13 +35,14 @@ Named = dict[str, Tensor]
 
 
 class Derivatives:
-    """Derivatives of a function at some inputs."""
+    """Derivatives of a function at some inputs; `result` is empty where it is not known or does not help."""
 
-    def __init__(self, apply: Apply, own: Program, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, apply: Apply, own: Program, inputs: Sequence[Tensor], result: Sequence[Tensor]) -> None:
         self.apply, self.names = apply, own.names
-        self.call = own.call._replace(vjp=0, jvp=0, wrt=())
+        self.call = own.call._replace(vjp=0, jvp=0, wrt=(), known_result=False)
         self.shapes = {name: own.inputs[name] for name in own.names}
         self.inputs = tuple(inputs[: len(own.names)])
+        self.result = [x.detach() for x in result]
 
     def ordered(self, *names: Iterable[str]) -> tuple[str, ...]:
         """Names of inputs, each once, in the order of the inputs."""
@@ -45,17 +52,20 @@ class Derivatives:
     def jvp(self, tangents: Named) -> Tensor:
         """J t."""
         wrt = self.ordered(tangents)
-        return self._called([tangents[name] for name in wrt], jvp=1, wrt=wrt)
+        call = self.call._replace(jvp=1, wrt=wrt, known_result=bool(self.result))
+        return self.apply(call.key, [*self.inputs, *self.result, *(tangents[name] for name in wrt)])
 
     def vjp(self, cotangent: Tensor, wrt: Iterable[str]) -> Named:
         """Jᵀc by the names of inputs."""
-        return self._vjp(self.ordered(wrt), [cotangent], vjp=1)
+        call = self.call._replace(vjp=1, wrt=self.ordered(wrt), known_result=bool(self.result))
+        return _parts(program(call.key), self.apply(call.key, [*self.inputs, *self.result, cotangent]))
 
     def jvp_of_jvp(self, tangents: Named, others: Named) -> Tensor:
         """How J t changes along other tangents."""
         wrt = self.ordered(tangents, others)
         both = [self._padded(x, wrt, self._like(tangents)) for x in (tangents, others)]
-        return self._called([x[name] for x in both for name in wrt], jvp=2, wrt=wrt)
+        call = self.call._replace(jvp=2, wrt=wrt)
+        return self.apply(call.key, [*self.inputs, *(x[name] for x in both for name in wrt)])
 
     def jvp_of_vjp(self, cotangent: Tensor, tangents: Named, parts: Iterable[str]) -> Named:
         """How Jᵀc changes along tangents."""
@@ -78,9 +88,6 @@ class Derivatives:
         key = self.call._replace(wrt=wrt, vjp=vjp, jvp=jvp).key
         return _parts(program(key), self.apply(key, [*self.inputs, *others]))
 
-    def _called(self, others: Sequence[Tensor], jvp: int, wrt: tuple[str, ...]) -> Tensor:
-        return self.apply(self.call._replace(jvp=jvp, wrt=wrt).key, [*self.inputs, *others])
-
     def _padded(self, given: Named, names: Sequence[str], like: Tensor) -> Named:
         """With zeros for names that are not given."""
         return {name: given[name] if name in given else like.new_zeros(self.shapes[name]) for name in names}
@@ -92,20 +99,26 @@ class Derivatives:
         return x.shape[: x.ndim - len(self.shapes[name])]
 
 
+def kept(key: str, inputs: Sequence[Tensor], result: Tensor) -> tuple[Tensor, ...]:
+    """What derivatives of a call need, for `pulled` and `pushed`: its inputs, and its result where that helps."""
+    return (*inputs, result) if call_of(key).helps_derivatives else tuple(inputs)
+
+
 def pulled(
-    apply: Apply, key: str, inputs: Sequence[Tensor], cotangent: Tensor, needed: Sequence[bool]
+    apply: Apply, key: str, kept: Sequence[Tensor], cotangent: Tensor, needed: Sequence[bool]
 ) -> list[Tensor | None]:
     """The gradients with respect to the inputs that need them, summed over batch axes that an input has not."""
+    if (first := _first_order(key, tuple(needed))) is not None:
+        return first.gradients(apply, kept, cotangent)
     own = program(key)
-    asked = [name for name, is_needed in zip(own.inputs, needed, strict=True) if is_needed]
+    asked = [name for name, is_needed in zip(own.inputs, needed, strict=True) if is_needed and name != RESULT]
     if not asked:
-        return [None] * len(inputs)
-    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs)
+        return [None] * len(needed)
+    inputs, result = kept[: len(needed)], kept[len(needed) :]
+    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs, result)
     found: Named = {}
     points, others = [x for x in asked if x in own.names], [x for x in asked if x not in own.names]
     match own.call.vjp, own.call.jvp:
-        case 0, 0:
-            found = of.vjp(_one_for_all(cotangent, len(own.output)), points)
         case 1, 0:
             row = _parts(own, cotangent)
             if points:
@@ -124,10 +137,45 @@ def pulled(
     return [_summed(found[name], x.shape) if name in asked else None for name, x in given.items()]
 
 
-def pushed(apply: Apply, key: str, inputs: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
+class _FirstOrder(NamedTuple):
+    """The call whose result has the gradients of a function side by side, and which inputs they belong to."""
+
+    key: str
+    count: int  # of the inputs
+    axes: int  # of one state's result
+    places: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    sizes: list[int]
+
+    def gradients(self, apply: Apply, kept: Sequence[Tensor], cotangent: Tensor) -> list[Tensor | None]:
+        """Of all inputs; None for those that need none."""
+        result = [x.detach() for x in kept[self.count :]]
+        row = apply(self.key, [*kept[: self.count], *result, _one_for_all(cotangent, self.axes)])
+        out: list[Tensor | None] = [None] * self.count
+        for k, shape, x in zip(self.places, self.shapes, row.split_with_sizes(self.sizes, -1), strict=True):
+            gradient = x if len(shape) == 1 else x.reshape((*row.shape[:-1], *shape))
+            out[k] = _summed(gradient, kept[k].shape)
+        return out
+
+
+@lru_cache(maxsize=4096)
+def _first_order(key: str, needed: tuple[bool, ...]) -> _FirstOrder | None:
+    """None for calls that are derivatives themselves, and where no input needs a gradient."""
+    own = program(key)
+    asked = [k for k, is_needed in enumerate(needed) if is_needed]
+    if own.call.vjp or own.call.jvp or not asked:
+        return None
+    shapes = tuple(own.inputs[own.names[k]] for k in asked)
+    known = own.call.helps_derivatives
+    call = own.call._replace(vjp=1, wrt=tuple(own.names[k] for k in asked), known_result=known)
+    return _FirstOrder(call.key, len(needed), len(own.output), tuple(asked), shapes, [prod(x) for x in shapes])
+
+
+def pushed(apply: Apply, key: str, kept: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
     """How the result of a call changes along tangents of some of its inputs."""
     own = program(key)
-    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs)
+    inputs, result = kept[: len(tangents)], kept[len(tangents) :]
+    given, of = dict(zip(own.inputs, inputs, strict=True)), Derivatives(apply, own, inputs, result)
     along = {name: t for name, t in zip(own.inputs, tangents, strict=True) if t is not None}
     points = {name: t for name, t in along.items() if name in own.names}
     terms: list[Tensor] = []

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from qddot.torch.gradients import pulled, pushed
+from qddot.torch.gradients import kept, pulled, pushed
 from qddot.torch.kernels import program
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -59,9 +59,9 @@ class _Recorded(Function):
 
     @staticmethod
     def forward(ctx: Any, key: str, *inputs: Tensor) -> Tensor:
-        ctx.key = key
-        ctx.save_for_backward(*inputs)
-        return _direct(key, inputs)
+        ctx.key, result = key, _direct(key, inputs)
+        ctx.save_for_backward(*kept(key, inputs, result))
+        return result
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Any:
@@ -78,8 +78,8 @@ class _Transformed(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.key, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
+        ctx.save_for_backward(*kept(ctx.key, tensors, output))
+        ctx.save_for_forward(*kept(ctx.key, tensors, output))
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Any:
@@ -127,7 +127,7 @@ def _shaped(key: str, inputs: list[Tensor]) -> Tensor:
 
 def _keep(ctx: Any, inputs: tuple[str, list[Tensor]], output: Tensor) -> None:
     ctx.key, tensors = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*kept(ctx.key, tensors, output))
 
 
 def _backward(ctx: Any, cotangent: Tensor) -> Any:

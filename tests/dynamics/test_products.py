@@ -55,9 +55,10 @@ def check_first(point, rng, wrt=None):
     tangents = {x: rng.standard_normal(s) for x, s in point.sizes(wrt).items()}
     rates = point.first(tangents)
     cotangent = rng.standard_normal(rates.shape)
-    row = point.interpreted(["vjp"], wrt, cotangent)
-    same_sum(row, flat(tangents), np.sum(cotangent * rates))
-    close(point.interpreted(["jvp"], wrt, *tangents.values()), rates)
+    for known in {False, point.function in products.HAVE_KNOWN_RESULT}:
+        row = point.interpreted(["vjp"], wrt, cotangent, known_result=known)
+        same_sum(row, flat(tangents), np.sum(cotangent * rates))
+        close(point.interpreted(["jvp"], wrt, *tangents.values(), known_result=known), rates)
 
 
 def check_second(point, rng, wrt=None):
@@ -213,6 +214,47 @@ def test_rows_agree_with_matrices():
     rates = robot.kernel("forward_dynamics", jvp=True)(q, v, tau, *tangents)
     expected = sum((m @ t[..., None])[..., 0] for m, t in zip(d, tangents, strict=True))
     assert np.allclose(rates, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("wrt", [None, "tau", ("q", "v"), ("tau", "gravity"), ("v", "tau", "inertia")])
+def test_known_results_give_the_same_products_by_fewer_operations(wrt):
+    robot, kernel, (q, v, tau, w) = _quadruped(free=("inertia", "gravity"), wrt=wrt)
+    known = _quadruped(free=("inertia", "gravity"), wrt=wrt, known_result=True)[1]
+    assert known.names == ("q", "v", "tau", "inertia", "gravity", "result", "cotangent")
+    assert known.info.parts == kernel.info.parts
+    inputs = (q, v, tau, robot.parameters("inertia"), robot.parameters("gravity"))
+    found, expected = known(*inputs, robot.forward_dynamics(q, v, tau), w), kernel(*inputs, w)
+    assert np.allclose(found, expected, rtol=1e-9, atol=1e-10 * np.abs(expected).max())
+    if wrt is None:
+        assert known.info.instructions < 0.75 * kernel.info.instructions
+
+
+def test_a_known_result_is_taken_as_it_comes():
+    """Where it is not finite the sample is lost; nothing is computed anew."""
+    robot, known, (q, v, tau, w) = _quadruped(known_result=True)
+    a = robot.forward_dynamics(q, v, tau)
+    spoiled = a.copy()
+    spoiled[4, -1] = np.nan
+    lost = np.isnan(known(q, v, tau, spoiled, w)).any(axis=-1)
+    assert list(np.flatnonzero(lost)) == [4]
+    assert not np.allclose(known(q, v, tau, a + 1.0, w), known(q, v, tau, a, w))
+    rates = robot.kernel("forward_dynamics", jvp=True, known_result=True)
+    tangents = np.random.default_rng(1).standard_normal((3, 37, robot.nv))
+    plain = robot.kernel("forward_dynamics", jvp=True)(q, v, tau, *tangents)
+    assert np.allclose(rates(q, v, tau, a, *tangents), plain, rtol=1e-9, atol=1e-10 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        ("forward_dynamics", {}, "add vjp=True or jvp=True"),
+        ("forward_dynamics", {"vjp": 2}, "second order"),
+        ("inverse_dynamics", {"vjp": True}, "is for vjp=True or jvp=True of forward_dynamics"),
+    ],
+)
+def test_known_results_are_refused_where_they_do_not_help(function, options, message):
+    with pytest.raises(InputError, match=message):
+        qddot.load("scara").kernel(function, known_result=True, **options)
 
 
 def test_ambient_gradients_are_those_of_normalized_configurations():

@@ -67,11 +67,12 @@ class Point(NamedTuple):
         slope = [x.slope if isinstance(x, Dual) else 0.0 for x in result.reshape(-1)]
         return np.array([np.imag(x) for x in slope], dtype=float).reshape(result.shape) / STEP
 
-    def interpreted(self, sweeps, wrt, *others, method="auto"):
+    def interpreted(self, sweeps, wrt, *others, method="auto", known_result=False):
         """The program of a product, interpreted."""
-        product = products.Product(tuple(sweeps), tuple(wrt), self.coordinates)
+        product = products.Product(tuple(sweeps), tuple(wrt), self.coordinates, known_result)
         program = trace.traced(self.model, self.function, method, free=self.free, product=product, **self.needs)
-        flat = np.concatenate([np.ravel(x) for x in (*self.given.values(), *others)])
+        known = [self.value()] if known_result else []
+        flat = np.concatenate([np.ravel(x) for x in (*self.given.values(), *known, *others)])
         return np.array(interpreter.run(program, flat.tolist()))
 
     def sizes(self, wrt) -> dict[str, tuple[int, ...]]:
