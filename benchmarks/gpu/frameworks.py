@@ -70,7 +70,8 @@ def rows(robots: list[str], frameworks: list[str], rehearse: bool) -> list[Row]:
 
 def kernel_options(function: str) -> dict[str, Any]:
     """Of the kernel that the frameworks call for a gradient; of a function itself: none."""
-    return {"vjp": True, "coordinates": "ambient", "wrt": ("q", "v", "tau")} if function == GRADIENT else {}
+    own = {"vjp": True, "known_result": True, "coordinates": "ambient", "wrt": ("q", "v", "tau")}
+    return own if function == GRADIENT else {}
 
 
 def base(function: str) -> str:
@@ -91,12 +92,12 @@ def expectation(folder: Path, robot: str, function: str) -> Path:
 def expected(folder: Path, name: str, function: str) -> dict[str, Any]:
     """Writes the results of the CPU's kernels in both types."""
     robot, found = cases.load(name, folder / "robots"), {}
-    given = arguments(robot, function)
-    if function == GRADIENT:
-        given.append(np.ones((len(given[0]), robot.nv)))
     for dtype in cases.DTYPES:
+        given = [x.astype(dtype) for x in arguments(robot, function)]
+        if function == GRADIENT:  # the result itself, and the cotangent of a sum
+            given += [robot.kernel(base(function), dtype=dtype)(*given), np.ones((len(given[0]), robot.nv), dtype)]
         kernel = robot.kernel(base(function), dtype=dtype, **kernel_options(function))
-        found[dtype] = kernel(*(x.astype(dtype) for x in given)).reshape(len(given[0]), -1)
+        found[dtype] = kernel(*given).reshape(len(given[0]), -1)
     path = expectation(folder, name, function)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.stem}.{os.getpid()}.npz")

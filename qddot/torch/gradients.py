@@ -141,7 +141,7 @@ class _FirstOrder(NamedTuple):
     """The call whose result has the gradients of a function side by side, and which inputs they belong to."""
 
     key: str
-    count: int  # of the inputs
+    inputs: int  # how many there are
     axes: int  # of one state's result
     places: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -149,9 +149,9 @@ class _FirstOrder(NamedTuple):
 
     def gradients(self, apply: Apply, kept: Sequence[Tensor], cotangent: Tensor) -> list[Tensor | None]:
         """Of all inputs; None for those that need none."""
-        result = [x.detach() for x in kept[self.count :]]
-        row = apply(self.key, [*kept[: self.count], *result, _one_for_all(cotangent, self.axes)])
-        out: list[Tensor | None] = [None] * self.count
+        result = [x.detach() for x in kept[self.inputs :]]
+        row = apply(self.key, [*kept[: self.inputs], *result, _one_for_all(cotangent, self.axes)])
+        out: list[Tensor | None] = [None] * self.inputs
         for k, shape, x in zip(self.places, self.shapes, row.split_with_sizes(self.sizes, -1), strict=True):
             gradient = x if len(shape) == 1 else x.reshape((*row.shape[:-1], *shape))
             out[k] = _summed(gradient, kept[k].shape)

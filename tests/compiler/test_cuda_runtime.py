@@ -54,6 +54,27 @@ def test_more_shared_memory_than_the_card_has(fake):
         k(on_device(numbers(3)), on_device(numbers(3)))
 
 
+def test_small_batches_have_code_of_their_own(fake):
+    small = Grid(256, shared_bytes=60000, warps_per_state=8)
+    k, _ = twice_plus(grid=Grid(64, has_strided=True), small=small)
+    for states, launched in ((40, "grid 2 1 block 256"), (4096, "grid 128 1 block 256"), (4097, "grid 65 1 block 64")):
+        q = numbers(states, 3)
+        np.testing.assert_array_equal(k(on_device(q), on_device(q)), 3 * q)
+        (launch,) = fake.launches()
+        assert launch.startswith(f"launch rows {launched}"), states
+    q = numbers(3, 40)
+    columns = Foreign(on_device(q), shape=(40, 3), strides=(8, 320))
+    np.testing.assert_array_equal(k(columns, columns), 3 * q.T)
+    assert fake.launches()[0].startswith("launch strided grid 1 1 block 64")
+
+
+def test_cards_with_little_shared_memory_take_the_code_for_large_batches(fake):
+    k, _ = twice_plus(grid=Grid(64), small=Grid(256, shared_bytes=240000, warps_per_state=8))
+    q = numbers(40, 3)
+    np.testing.assert_array_equal(k(on_device(q), on_device(q)), 3 * q)
+    assert fake.launches()[0].startswith("launch rows grid 1 1 block 64")
+
+
 def test_scratch_memory_fits_in_its_budget(fake, monkeypatch):
     k, _ = twice_plus(grid=Grid(64, groups=2, scratch_numbers=10))
     q = numbers(1000, 3)

@@ -3,6 +3,7 @@
 import pytest
 
 import qddot
+from qddot.compiler.codegen.abi import grid
 from qddot.compiler.codegen.llvm.thread_arguments import WARP, angles_of
 from qddot.compiler.codegen.llvm.thread_clusters import clusters
 from qddot.compiler.codegen.llvm.thread_phases import PIECE, PITCH, phases, work_of
@@ -29,6 +30,24 @@ def work(program):
 @pytest.fixture(scope="module")
 def made(work):
     return phases(work, WARPS, 10_000)
+
+
+def test_programs_that_one_thread_computes_slowly_have_phases_for_small_batches(monkeypatch, tmp_path):
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    robot, given = qddot.load("puma560"), {"dtype": "float32", "packed": True, "target": "cuda"}
+    assert robot.kernel("forward_dynamics_derivatives", **given).code.small_batches is None
+    monkeypatch.setattr(grid, "ONE_THREAD_MAX_OPS", 1000)
+    assert qddot.load("puma560").kernel("inverse_dynamics", **given | {"packed": False}).code.small_batches is None
+    monkeypatch.setattr(grid, "REPEATED_MAX_RATIO", 0.0)  # as if layers had too much in common
+    given["packed"] = False
+    for _ in range(2):  # the second time from the cache
+        made = qddot.load("puma560").kernel("forward_dynamics_derivatives", **given)
+        assert made.code.grid.warps_per_state == 1
+        assert made.code.small_batches.grid.warps_per_state == grid.SMALL_BATCH_WARPS
+        (first,), (second,) = made.code.texts, made.code.small_batches.texts
+        assert first.count(".visible .entry rows") == second.count(".visible .entry rows") == 1
+        assert first != second
+    assert made.info.cached
 
 
 def test_every_operation_is_computed_once_when_its_operands_are_there(work, made):

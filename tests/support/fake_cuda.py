@@ -73,11 +73,12 @@ def info(dtype="float64", function="twice_plus"):
     return Info(function, "test", "unrolled", dtype, 1, {}, 1, 1, 0.0, False)
 
 
-def twice_plus(shape=(3,), dtype="float64", grid=None, note="", modules=1):
-    """A kernel of q, v; and its code."""
+def twice_plus(shape=(3,), dtype="float64", grid=None, note="", modules=1, small=None):
+    """A kernel of q, v; and its code. `small` is the grid of other code for small batches."""
     grid = grid or Grid(128, has_strided=True)
     texts = [ptx(shape, 2, dtype, grid.scratch_numbers, f"{note} {k}") for k in range(modules)]
-    code = GridCode(texts, grid, "twice_plus")
+    other = small and GridCode([ptx(shape, 2, dtype, small.scratch_numbers, f"{note} small")], small, "twice_plus")
+    code = GridCode(texts, grid, "twice_plus", other)
     return kernel(code, ("q", "v"), (shape, shape), shape, info(dtype), lambda: ""), code
 
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from qddot.compiler.runtime import debug
 from qddot.compiler.runtime.llvm_compile import llvm_lock, load_llvm, machine_for, parsed
 from qddot.compiler.targets.target import Target
 from qddot.errors import ObjectError
 
+_NEXT_MODULE = "\n{} ---- the next module ----\n"
+_LLVM_BREAK, _PTX_BREAK = _NEXT_MODULE.format(";"), _NEXT_MODULE.format("//")
+
+
+def joined(texts: Sequence[str]) -> str:
+    """LLVM modules as one text for `compile_ptx`."""
+    return _LLVM_BREAK.join(texts)
+
+
+def modules(code: str) -> list[str]:
+    """The modules of PTX that were compiled together."""
+    return code.split(_PTX_BREAK)
+
 
 def compile_ptx(text: str, target: Target, name: str = "") -> bytes:
-    """PTX of an LLVM module. The module is verified first: an invalid one would end the process."""
+    """PTX of an LLVM module, or of several. They are verified first: an invalid one would end the process."""
     begin = time.perf_counter()
     with llvm_lock:
         data = _emitted(text, target).encode()
@@ -27,6 +41,10 @@ def assembly(text: str, target: Target) -> str:
 
 
 def _emitted(text: str, target: Target) -> str:
+    return _PTX_BREAK.join(_module(part, target) for part in text.split(_LLVM_BREAK))
+
+
+def _module(text: str, target: Target) -> str:
     """No passes but those that bring functions and memory together: the driver optimises."""
     llvm = load_llvm()
     machine = machine_for(target, target.architecture.triple)

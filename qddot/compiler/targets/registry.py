@@ -61,8 +61,16 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
 
     if work.lanes not in (None, 1):
         raise InputError(f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out")
-    text, facts = grid.render(work.program, work.inputs, work.output, work.dtype, target)
-    return text, {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
+    given = work.program, work.inputs, work.output, work.dtype, target
+    text, facts = grid.render(*given)
+    found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json(), "small_batches": None}
+    if small := grid.render_small_batches(*given):
+        text, found["small_batches"] = ptx.joined([text, small[0]]), small[1].as_json()
+    return text, found
+
+
+def _grid_or_none(x: Any) -> Any:
+    return None if x is None else grid_from_json(x)
 
 
 def _kernel_gufunc(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
@@ -76,7 +84,9 @@ def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     from qddot.compiler.runtime.cuda.modules import GridCode
 
     info = parts[3]
-    return kernel.kernel(GridCode([code], facts["grid"], info.function), *parts)
+    first, *others = ptx.modules(code)
+    small = GridCode(others, facts["small_batches"], info.function) if others else None
+    return kernel.kernel(GridCode([first], facts["grid"], info.function, small), *parts)
 
 
 def _render_steps(*given: Any) -> Any:
@@ -119,7 +129,7 @@ KINDS: dict[str, Kind] = {
         kernel=_kernel_cuda,
         render_steps=_render_grid_steps,
         time_loop=_time_loop_cuda,
-        facts={"grid": grid_from_json},
+        facts={"grid": grid_from_json, "small_batches": _grid_or_none},
     ),
 }
 

@@ -18,7 +18,7 @@ from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, tile_plan
 from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
 
-WHOLE_ROW_MAX_NUMBERS = 48  # results up to this many have a place in shared memory each, and are written at the end
+WHOLE_ROW_MAX_NUMBERS = 64  # results up to this many have a place in shared memory each, and are written at the end
 
 
 @dataclass(frozen=True)

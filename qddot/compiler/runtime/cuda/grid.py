@@ -14,7 +14,7 @@ Scratch memory has `scratch_numbers` numbers of the kernel's type for each threa
 `gridDim.x * groups * threads` of them; how they lie in it is up to the code. The pointer is null if there are none.
 
 A kernel may be of several modules. All are launched with the same arguments, one after another, and each writes its part
-of the results.
+of the results. A kernel may have other modules for small batches of contiguous rows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ WARP = 32  # threads; and states of a tile
 MAX_BLOCK_THREADS = 1024
 STEP_THREADS = 128  # of a block of a loop over time
 MAX_GROUPS = 65535  # of gridDim.y
+SMALL_BATCH_MAX_STATES = 4096  # for which a kernel's other code is taken, if it has some
 
 
 class Grid(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from qddot.compiler.runtime.cuda import assemble
 from qddot.compiler.runtime.cuda.context import Context, find
 from qddot.compiler.runtime.cuda.driver import usable
-from qddot.compiler.runtime.cuda.grid import ROWS, STRIDED, WARP, Grid
+from qddot.compiler.runtime.cuda.grid import ROWS, SMALL_BATCH_MAX_STATES, STRIDED, WARP, Grid
 from qddot.compiler.runtime.forks import guarded_lock
 from qddot.errors import DeviceError, InputError
 
@@ -71,14 +71,22 @@ def _function(context: Context, module: int, name: str, grid: Grid) -> Function:
 
 
 class GridCode:
-    """PTX modules of one kernel, and facts about them."""
+    """PTX modules of one kernel, and facts about them; `small_batches` is other code for the same, for few states."""
 
-    def __init__(self, texts: Sequence[str], grid: Grid, function: str) -> None:
+    def __init__(self, texts: Sequence[str], grid: Grid, function: str, small_batches: GridCode | None = None) -> None:
         self.texts, self.grid, self.function = tuple(texts), grid.checked(), function
+        self.small_batches = small_batches
         self.seconds = 0.0  # that assembling took
         self.cached = True  # all machine code came from the cache
         self._loaded: dict[int, Loaded] = {}
         self._lock = guarded_lock()
+
+    def suited(self, states: int, context: Context) -> GridCode:
+        """The code for a batch of contiguous rows: that for small ones, if there is such code and this card can run it."""
+        small = self.small_batches
+        if small is None or states > SMALL_BATCH_MAX_STATES or small.grid.shared_bytes > context.device.shared_bytes:
+            return self
+        return small
 
     def loaded(self, context: Context) -> Loaded:
         """The modules in a context, which is current."""

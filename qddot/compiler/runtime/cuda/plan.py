@@ -57,7 +57,6 @@ class Plan:
     def __init__(self, code: GridCode, own: Signature, context: Context, operands: Operands) -> None:
         """The context is current. The last operand is the output; None: it is new and contiguous."""
         self.itemsize = size = operands.itemsize
-        grid = code.grid
         self.shape = (*operands.batch, *own.output)
         shapes, strides = list(operands.shapes), list(operands.strides)
         if len(shapes) == len(own.inputs):
@@ -70,7 +69,10 @@ class Plan:
             [broadcast(operands.batch, s[:c], t[:c]) for s, t, c in zip(shapes, strides, cuts, strict=True)],
         )
         ends = [tuple(t[c:]) for t, c in zip(strides, cuts, strict=True)]
-        functions = self._functions(code, own, context, [is_contiguous(i, e) for i, e in zip(inner, ends, strict=True)])
+        contiguous = [is_contiguous(i, e) for i, e in zip(inner, ends, strict=True)]
+        if all(contiguous):
+            code = code.suited(covered.states, context)
+        functions, grid = self._functions(code, own, context, contiguous), code.grid
         values, places = [covered.states], []
         for step, end in zip(covered.steps, ends, strict=True):
             places.append(len(values))
