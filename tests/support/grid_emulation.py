@@ -143,12 +143,18 @@ class Emulated:
         self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
         n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
         assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
-        self.text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
-        self.use(self.text)
+        if options is None:
+            self.texts, self.facts = grid.render_modules(program, inputs, output, dtype, target, PRELUDE)
+        else:
+            text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
+            self.texts = [text]
+        self.text = self.texts[0]
+        self.use(*self.texts)
 
-    def use(self, text):
-        """Runs this text from now on."""
-        self.threads = Threads(text, self.facts.threads, WARP * self.facts.warps_per_state)
+    def use(self, *texts):
+        """Runs these modules from now on, one after another."""
+        self.modules = [Threads(text, self.facts.threads, WARP * self.facts.warps_per_state) for text in texts]
+        self.threads = self.modules[0]
 
     def __call__(self, name, *arrays, out, blocks=None):
         """Runs a kernel: arrays have one batch axis, or none if all states share them."""
@@ -162,4 +168,5 @@ class Emulated:
         blocks = -(-count // self.facts.states) if blocks is None else blocks
         scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
         given.append(ctypes.c_void_p(scratch.ctypes.data))
-        self.threads.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)
+        for module in self.modules:
+            module.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)

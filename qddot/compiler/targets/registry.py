@@ -62,11 +62,11 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
     if work.lanes not in (None, 1):
         raise InputError(f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out")
     given = work.program, work.inputs, work.output, work.dtype, target
-    text, facts = grid.render(*given)
+    texts, facts = grid.render_modules(*given)
     found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json(), "small_batches": None}
     if small := grid.render_small_batches(*given):
-        text, found["small_batches"] = ptx.joined([text, small[0]]), small[1].as_json()
-    return text, found
+        texts, found["small_batches"] = [*texts, small[0]], small[1].as_json()
+    return ptx.joined(texts), found
 
 
 def _grid_or_none(x: Any) -> Any:
@@ -84,9 +84,10 @@ def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     from qddot.compiler.runtime.cuda.modules import GridCode
 
     info = parts[3]
-    first, *others = ptx.modules(code)
-    small = GridCode(others, facts["small_batches"], info.function) if others else None
-    return kernel.kernel(GridCode([first], facts["grid"], info.function, small), *parts)
+    texts, small = ptx.modules(code), None
+    if facts["small_batches"] is not None:
+        small = GridCode([texts.pop()], facts["small_batches"], info.function)
+    return kernel.kernel(GridCode(texts, facts["grid"], info.function, small), *parts)
 
 
 def _render_steps(*given: Any) -> Any:

@@ -23,6 +23,7 @@ class GridOperand:
     space: int = GLOBAL
     strided: bool = False  # whether the numbers of a state are apart from each other
     place: int | None = None  # the operand whose shared memory it takes; None: its own
+    result_from: int | None = None  # an input that an earlier kernel wrote: numbers of the result, from this one on
 
     @property
     def size(self) -> int:

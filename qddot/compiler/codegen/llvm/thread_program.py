@@ -137,7 +137,8 @@ class ThreadFunction:
     def _input(self, n: int) -> str:
         operand, k = self.whole.arguments.input(self.graph.args[n][0])
         lines, at = operand.address(f"%i{n}", k, self.emitter.T)
-        invariant = ", !invariant.load !1" if operand.space == GLOBAL else ""
+        is_constant = operand.space == GLOBAL and operand.result_from is None
+        invariant = ", !invariant.load !1" if is_constant else ""
         self.lines += [*lines, f"  %i{n}.x = load {self.emitter.T}, {operand.pointer} {at}{invariant}"]
         return f"%i{n}.x"
 
