@@ -123,7 +123,7 @@ def _needs_linker(file: Path, why: str) -> str:
 def _compiled(model: Model, request: Request, name: str, target: Target) -> _Compiled:
     static, free = dict(request.static), request.free
     exported = ExportedFunction(model, request.function, request.method, static, name, request.dtype, free)
-    facts, program = pipeline.program_for(model, request, exported.shape)
+    facts, program = pipeline.program_for(model, request, exported.shape, target.registers)
     code = c_function.render(program, name, exported.input_shapes, exported.shape, request.dtype, target)
     if code.scratch_bytes > SCRATCH_MAX_BYTES:
         raise KernelTooLargeError(

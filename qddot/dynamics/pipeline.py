@@ -48,6 +48,7 @@ _MAX_UNROLLED_OUTPUTS = 20_000  # entries of a result, at some ten instructions 
 LOOPS_FROM_LINKS = 80  # links above which code keeps its loops (docs/decisions/0007)
 _MIN_LINKS_PER_CLASS = 4  # on average: with fewer alike, loops do not pay
 _AS_IT_IS = "Robot(model, compiled=False) runs the algorithm as it is"
+MANY_REGISTERS = 32  # from which on columns of M⁻¹ are computed in pairs (docs/decisions/0020)
 MAX_KEPT = 64  # pieces of code of users' functions in memory; older ones may still be on disk
 _FACTS: stored.Fields = {
     "method": stored.text,
@@ -127,7 +128,7 @@ def _rendered(
     model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
 ) -> tuple[dict[str, Any], str]:
     """The LLVM text of a kernel, and the facts about it."""
-    facts, program = program_for(model, request, output)
+    facts, program = program_for(model, request, output, target.registers)
     if request.packed:
         program, layout = packed(program, output)
         if layout.size == 0:
@@ -142,10 +143,12 @@ def _rendered(
     return {**facts, **own}, text
 
 
-def program_for(model: Model, request: Request, output: Shape) -> tuple[dict[str, Any], Any]:
-    """The program of a request, fused and scheduled, and the facts about it."""
+def program_for(
+    model: Model, request: Request, output: Shape, registers: int = MANY_REGISTERS
+) -> tuple[dict[str, Any], Any]:
+    """The program of a request, fused and scheduled for a target with so many registers, and the facts about it."""
     facts, program = _chosen(model, request)
-    return facts, scheduled(program, output) if facts["form"] == "unrolled" else program
+    return facts, scheduled(program, output, registers) if facts["form"] == "unrolled" else program
 
 
 def _chosen(model: Model, request: Request) -> tuple[dict[str, Any], Any]:
@@ -262,11 +265,12 @@ def program_of(what: str, graph: Graph, outputs: list[int], n_inputs: int) -> Pr
     return scheduled(program)
 
 
-def scheduled(program: Program, shape: Shape = ()) -> Program:
+def scheduled(program: Program, shape: Shape = (), registers: int = MANY_REGISTERS) -> Program:
     """The same operations in an order that keeps values in registers and caches."""
     from qddot.compiler.ir.schedule import best_order, side_by_side
 
-    return side_by_side(best_order(program, shape))
+    best = best_order(program, shape)
+    return side_by_side(best) if registers >= MANY_REGISTERS else best
 
 
 def kernel_of(
