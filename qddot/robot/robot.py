@@ -260,7 +260,8 @@ class Robot(
         - `vjp=False`: True gives a cotangent times the Jacobian, a row of gradients that `parts` of the kernel takes apart;
           `jvp=False`: True gives the Jacobian times tangents; 2 is the second order of either, both together are the JVP of
           the VJP. `wrt=` names the inputs, and `coordinates="ambient"` has gradients of all coordinates of q instead of
-          those along the degrees of freedom (docs/derivatives.md).
+          those along the degrees of freedom (docs/derivatives.md). `known_result=True` has the accelerations of forward
+          dynamics as an input, which saves a third.
 
         A kernel is compiled once and kept, in this process and on disk.
         """
