@@ -29,20 +29,20 @@ STATES = 4096
 FUNCTIONS = ("inverse_dynamics", "forward_dynamics")
 
 
-def by_multiplier(model, method, given):
-    """Instructions of (-VJP of inverse dynamics at a)(M⁻¹ w), and M⁻¹ w; M⁻¹ by a formulation, and a unless it is given."""
+def by_multiplier(model, method):
+    """Instructions of (-VJP of inverse dynamics at a)(M⁻¹ w), and of a and M⁻¹ w by a formulation."""
     graph, nv = Graph(), model.nv
-    q, v, tau, w, a = graph.vectors([model.nq, nv, nv, nv, nv])
+    q, v, tau, w = graph.vectors([model.nq, nv, nv, nv])
     trace.guard_quaternions(model, q)
     row = lookup("forward_dynamics", method)
     model = trace.with_traced_inertias(trace.filling(model, row[0], method, ())(()), graph)
     none = tuple(Vector((0.0,) * len(x)) for x in model.damping)
     at_rest = replace(model, damping=none, friction=none, stiffness=none, gravity=(0.0, 0.0, 0.0))
-    a, multiplier = a if given else row[2](model, q, v, tau), row[2](at_rest, q, np.zeros(nv), w)
+    a, multiplier = row[2](model, q, v, tau), row[2](at_rest, q, np.zeros(nv), w)
     forces = lookup("inverse_dynamics", "newton_euler_classical")[2](model, q, v, a)
     inputs = graph.nodes_of(np.concatenate([q, v]))
     found = vjp(graph, graph.nodes_of(forces), inputs, graph.nodes_of(-multiplier))
-    return len(fused(straight_line(graph, [*found, *graph.nodes_of(multiplier)], model.nq + 4 * nv)).body)
+    return len(fused(straight_line(graph, [*found, *graph.nodes_of(multiplier)], model.nq + 3 * nv)).body)
 
 
 def ratios(contestants, rounds):
@@ -81,7 +81,8 @@ def main() -> None:
             print(f"| {name} | {function} | " + " | ".join(map(str, shown)) + " |", flush=True)
         if options.formula:
             methods = catalogue.FUNCTIONS["forward_dynamics"].auto
-            alone, beside = (min(by_multiplier(c.robot.model, m, given) for m in methods) for given in (False, True))
+            alone = min(by_multiplier(c.robot.model, m) for m in methods)
+            beside = c.robot.kernel("forward_dynamics", vjp=True, known_result=True).info.instructions
             print(f"| {name} | by the multiplier | | {alone}; {beside} where a is given | | | |")
 
 

@@ -740,6 +740,15 @@ def weighted(x, y, weights):
     return sum((x + k * y) * w for k, w in enumerate(weights))
 
 
+def test_columns_are_paired_where_there_are_registers_for_two():
+    """Of processors with 16 none: values of two columns would be spilled (decision 20)."""
+    model = qddot.load("quadruped").model
+    request = pipeline.Request("forward_dynamics_derivatives")
+    few, many = (pipeline.program_for(model, request, (3, model.nv, model.nv), n)[1].body for n in (16, 32))
+    assert sorted(few) == sorted(many)
+    assert few != many
+
+
 def test_sections_that_take_the_same_are_computed_side_by_side():
     """Each number that both take serves two operations that follow each other."""
     line = columns(weighted, weighted)

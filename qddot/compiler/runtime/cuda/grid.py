@@ -26,7 +26,7 @@ WARP = 32  # threads; and states of a tile
 MAX_BLOCK_THREADS = 1024
 STEP_THREADS = 128  # of a block of a loop over time
 MAX_GROUPS = 65535  # of gridDim.y
-SMALL_BATCH_MAX_STATES = 4096  # for which a kernel's other code is taken, if it has some
+SMALL_BATCH_MAX_STATES = 4096  # for which a kernel's other code is taken, if it has some; by times on an H200
 
 
 class Grid(NamedTuple):
