@@ -340,6 +340,18 @@ def mark(value: Any, symbol: str, link: int) -> None:
             waiting.extend(reversed(x))
 
 
+def cut(value: Any) -> None:
+    """Tells a trace that a long program may be cut here: the rest needs few of the values before, of which this is one."""
+    waiting = [value]
+    while waiting:
+        x = waiting.pop()
+        if hasattr(x, "cut"):
+            x.cut()
+            return
+        if isinstance(x, list | tuple):
+            waiting.extend(reversed(x))
+
+
 def total(terms: Iterable[Scalar]) -> Scalar:
     """Their sum, from left to right: Python's own `sum` of floats rounds otherwise from version 3.12 on."""
     found = list(terms)

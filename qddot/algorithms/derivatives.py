@@ -46,7 +46,7 @@ from qddot.algorithms.passive_forces import joint_derivatives, passive_forces
 from qddot.algorithms.sparse_factors import dof_above, inverse_factors, inverse_of, inverse_times, rows_of
 from qddot.mechanism.joint_arrays import PerLink
 from qddot.mechanism.model import Model
-from qddot.scalars import Scalar, mark, split, stack
+from qddot.scalars import Scalar, cut, mark, split, stack
 from qddot.spatial import (
     Ad_inv,
     Ad_inv_T,
@@ -227,20 +227,26 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: 
     ID is taken at the accelerations that tau gives.
     """
     n, at_rest = model.nv, np.zeros(model.nv)
-    factors = inverse_factors(rows_of(mass_matrix(model, q)), dof_above(model), model.floors)
-    force = tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext)
-    outward = _outward(model, q, v, stack(inverse_times(*factors, split(force))), f_ext)
+    force = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
+    cut(force)
+    M = rows_of(mass_matrix(model, q))
+    cut(force)
+    factors = inverse_factors(M, dof_above(model), model.floors)
+    a = inverse_times(*factors, force)
+    cut(a)
+    outward = _outward(model, q, v, stack(a), f_ext)
     own_q, own_v = _taken_up(model, outward.slopes, range(n))
     by_q, by_v, _ = _inward(model, q, v, outward)
+    cut(a)
     minus = factors[0], [-x for x in factors[1]]
-    out, moving = [], [i for i, _ in model.outward() if model.slots[i].factor is None for _ in range(model.joint[i].nv)]
-    for symbol, slopes, own in (("a by q", by_q, own_q), ("a by v", by_v, own_v)):
-        columns = []
-        for i, column in zip(moving, zip(*rows_of(slopes), strict=True), strict=True):
-            columns.append(tuple(inverse_times(*minus, column)))
-            mark(columns[-1], symbol, i)
-        out.append(stack([columns[c][r] for r in range(n) for c in range(n)], (n, n)) - own)
-    return _stacked(*out, inverse_of(*factors))
+    moving = [i for i, _ in model.outward() if model.slots[i].factor is None for _ in range(model.joint[i].nv)]
+    columns: tuple[list[Any], list[Any]] = [], []
+    for i, *both in zip(moving, zip(*rows_of(by_q), strict=True), zip(*rows_of(by_v), strict=True), strict=True):
+        for symbol, column, solved in zip(("a by q", "a by v"), both, columns, strict=True):
+            solved.append(tuple(inverse_times(*minus, column)))
+            mark(solved[-1], symbol, i)
+    da_dq, da_dv = (stack([x[c][r] for r in range(n) for c in range(n)], (n, n)) for x in columns)
+    return _stacked(da_dq - own_q, da_dv - own_v, inverse_of(*factors))
 
 
 def hybrid_dynamics_derivatives(

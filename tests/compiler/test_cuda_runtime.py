@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qddot.compiler.runtime.cuda import arrays, host_arrays, layout, plan
-from qddot.compiler.runtime.cuda.grid import Grid
+from qddot.compiler.runtime.cuda.grid import Grid, ModuleFacts
 from qddot.compiler.runtime.cuda.kernel import kernel
 from qddot.compiler.runtime.cuda.modules import GridCode
 from qddot.compiler.runtime.cuda.timing import device_time
@@ -105,6 +105,61 @@ def test_several_modules_are_launched_one_after_another(fake):
     k(d, d)
     assert len(fake.launches()) == 3
     assert code.facts()["modules"] == 3
+
+
+PASSES = Grid(64, groups=3, kept_numbers=10, modules=(ModuleFacts(1, 100), ModuleFacts(3, 60000)))
+
+
+def test_large_batches_have_passes_of_their_own(fake):
+    small = Grid(256, warps_per_state=8)
+    k, code = twice_plus(grid=Grid(64, has_strided=True), small=small, large=PASSES)
+    q = numbers(5000, 3)
+    np.testing.assert_array_equal(k(on_device(q), on_device(q)), 3 * q)
+    log = fake.log()
+    first, second = (line for line in log if line.startswith("launch"))
+    assert first.startswith("launch rows grid 79 1 block 64 shared 100 stream 0 count 5000")
+    assert second.startswith("launch rows grid 79 3 block 64 shared 60000 stream 0 count 5000")
+    assert "shared limit 60000" in log
+    q = numbers(3, 5000)
+    columns = Foreign(on_device(q), shape=(5000, 3), strides=(8, 40000))
+    np.testing.assert_array_equal(k(columns, columns), 3 * q.T)
+    assert fake.launches()[0].startswith("launch strided grid 79 1 block 64")
+    k(on_device(numbers(40, 3)), on_device(numbers(40, 3)))
+    assert fake.launches()[0].startswith("launch rows grid 2 1 block 256")
+    assert len(code.facts()["large_batches"]["rows"]) == 2
+
+
+def test_what_passes_keep_fits_in_its_budget(fake, monkeypatch):
+    monkeypatch.setattr(plan, "MOST_KEPT_BYTES", 3 * 32 * 10 * 8 + 100)  # 96 states
+    for batch in ((200,), (2, 100), (96,), (7,)):
+        k, _ = twice_plus(grid=Grid(64), large=PASSES)
+        q, v = numbers(*batch, 3), numbers(*batch, 3, seed=1)
+        gaps = np.full((*batch, 2, 3), 7.0)
+        gaps[..., 0, :] = q
+        rows = Foreign(on_device(gaps), shape=q.shape, strides=gaps[..., 0, :].strides)
+        np.testing.assert_array_equal(k(rows, on_device(v)), 2 * q + v)
+        states = int(np.prod(batch))
+        counts = [int(line.split("count ")[1].split()[0]) for line in fake.launches()]
+        assert counts[::2] == counts[1::2] == [96] * (states // 96) + [states % 96] * (states % 96 > 0)
+
+
+def test_graphs_take_code_without_scratch_memory(fake):
+    k, _ = twice_plus(grid=Grid(128), large=PASSES)
+    q = numbers(5000, 3)
+    d = on_device(q)
+    np.testing.assert_array_equal(k(d, d), 3 * q)
+    assert len(fake.launches()) == 2
+    fake.set("capturing", 1)
+    k(d, d)
+    (launch,) = fake.launches()
+    assert launch.startswith("launch rows grid 40 1 block 128 shared 0 stream 0 count 5000")
+
+
+def test_cards_with_little_shared_memory_have_no_passes(fake):
+    k, _ = twice_plus(grid=Grid(64), large=PASSES._replace(shared_bytes=240000))
+    d = on_device(numbers(5000, 3))
+    k(d, d)
+    assert len(fake.launches()) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -73,12 +73,14 @@ def info(dtype="float64", function="twice_plus"):
     return Info(function, "test", "unrolled", dtype, 1, {}, 1, 1, 0.0, False)
 
 
-def twice_plus(shape=(3,), dtype="float64", grid=None, note="", modules=1, small=None):
-    """A kernel of q, v; and its code. `small` is the grid of other code for small batches."""
+def twice_plus(shape=(3,), dtype="float64", grid=None, note="", modules=1, small=None, large=None):
+    """A kernel of q, v; and its code. `small` and `large` are the grids of other code for small and large batches."""
     grid = grid or Grid(128, has_strided=True)
     texts = [ptx(shape, 2, dtype, grid.scratch_numbers, f"{note} {k}") for k in range(modules)]
     other = small and GridCode([ptx(shape, 2, dtype, small.scratch_numbers, f"{note} small")], small, "twice_plus")
-    code = GridCode(texts, grid, "twice_plus", other)
+    count = len(large.modules) if large else 0
+    more = large and GridCode([ptx(shape, 2, dtype, 1, f"{note} large {k}") for k in range(count)], large, "twice_plus")
+    code = GridCode(texts, grid, "twice_plus", other, more)
     return kernel(code, ("q", "v"), (shape, shape), shape, info(dtype), lambda: ""), code
 
 

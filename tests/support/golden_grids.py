@@ -29,8 +29,8 @@ def header(kernel):
     """The parameters of the entry point `rows`, shortened, and the facts of the launch, as text."""
     entry = re.search(r"\.visible \.entry rows\((.*?)\)", kernel.assembly, re.DOTALL)
     kinds = re.findall(r"\.param \.(\w+)", entry[1])
-    grid = kernel.code.grid
-    return f"{len(kinds)} × {'/'.join(sorted(set(kinds)))}, {', '.join(f'{k} {v}' for k, v in grid.as_json().items())}"
+    facts = [x for x in kernel.code.grid.as_json().items() if x not in (("kept_numbers", 0), ("modules", ()))]
+    return f"{len(kinds)} × {'/'.join(sorted(set(kinds)))}, {', '.join(f'{k} {v}' for k, v in facts)}"
 
 
 def kernels_of(name, dtype):

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from qddot.compiler.codegen.abi import grid, grid_frame
+from qddot.compiler.codegen.abi.grid_passes import PassOptions
 from qddot.compiler.ir.loop_program import Rolled
 from qddot.compiler.runtime import llvm_compile
 from qddot.compiler.targets.host import native
@@ -143,7 +144,10 @@ class Emulated:
         self.inputs, self.output, self.dtype = inputs, output, np.dtype(dtype)
         n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
         assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
-        if options is None:
+        if isinstance(options, PassOptions):
+            made = grid.render_large_batches(program, inputs, output, dtype, target, options, PRELUDE)
+            self.texts, self.facts = made
+        elif options is None:
             self.texts, self.facts = grid.render_modules(program, inputs, output, dtype, target, PRELUDE)
         else:
             text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
@@ -166,7 +170,10 @@ class Emulated:
             given.append(ctypes.c_void_p(a.ctypes.data))
             given += [ctypes.c_int64(s) for s in ([0] * (1 + len(shape) - a.ndim) + strides)]
         blocks = -(-count // self.facts.states) if blocks is None else blocks
-        scratch = np.full(self.facts.scratch_numbers * self.facts.threads * blocks, np.nan, self.dtype)
-        given.append(ctypes.c_void_p(scratch.ctypes.data))
-        for module in self.modules:
-            module.run(name, given, (blocks, self.facts.groups), self.facts.shared_bytes)
+        numbers = self.facts.scratch_numbers * self.facts.threads * blocks
+        numbers += -(-count // WARP) * WARP * self.facts.kept_numbers
+        self.scratch = np.full(numbers, np.nan, self.dtype)
+        given.append(ctypes.c_void_p(self.scratch.ctypes.data))
+        for k, module in enumerate(self.modules):
+            facts = self.facts.of_module(k)
+            module.run(name, given, (blocks, facts.groups), facts.shared_bytes)

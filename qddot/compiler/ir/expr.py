@@ -88,6 +88,7 @@ class Graph:
         self.marks: list[
             tuple[int, str, int]
         ] = []  # nodes made before the mark and after the last belong to (symbol, link)
+        self.cuts: list[int] = []  # a long program may be cut before these nodes
         self.columns: list[NDArray[Any]] = []
         self._index: dict[str, dict[Any, int]] = defaultdict(dict)  # nodes by operation and arguments
         self._given: dict[float, int] = {}  # numbers that came in, not computed ones
@@ -343,6 +344,10 @@ class Expr(Unknown):
     def mark(self, symbol: str, link: int) -> None:
         """Everything traced since the last mark computes this symbol of this link."""
         self.graph.marks.append((len(self.graph), symbol, link))
+
+    def cut(self) -> None:
+        """A long program may be cut between what was traced so far and the rest."""
+        self.graph.cuts.append(len(self.graph))
 
     def __hash__(self) -> int:
         return hash((id(self.graph), self.node))

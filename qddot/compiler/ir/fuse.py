@@ -33,9 +33,12 @@ def fused(program: Program) -> Program:
             place[node] = new.leaf(ops[node], *all_args[node])
         return place[node]
 
-    marks = iter(old.marks)
-    mark = next(marks, None)
+    marks, cuts = iter(old.marks), iter(old.cuts)
+    mark, cut = next(marks, None), next(cuts, None)
     for node in program.body:
+        while cut is not None and node >= cut:
+            new.cuts.append(len(new))
+            cut = next(cuts, None)
         while mark is not None and node >= mark[0]:
             new.marks.append((len(new), *mark[1:]))
             mark = next(marks, None)

@@ -63,9 +63,11 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
         raise InputError(f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out")
     given = work.program, work.inputs, work.output, work.dtype, target
     texts, facts = grid.render_modules(*given)
-    found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json(), "small_batches": None}
-    if small := grid.render_small_batches(*given):
-        texts, found["small_batches"] = [*texts, small[0]], small[1].as_json()
+    found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
+    small, large = grid.render_small_batches(*given), grid.render_large_batches(*given)
+    for name, own in (("small_batches", small), ("large_batches", large)):
+        texts = [*texts, *(own[0] if own else ())]
+        found[name] = own and own[1].as_json()
     return ptx.joined(texts), found
 
 
@@ -84,10 +86,13 @@ def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     from qddot.compiler.runtime.cuda.modules import GridCode
 
     info = parts[3]
-    texts, small = ptx.modules(code), None
-    if facts["small_batches"] is not None:
-        small = GridCode([texts.pop()], facts["small_batches"], info.function)
-    return kernel.kernel(GridCode(texts, facts["grid"], info.function, small), *parts)
+    texts, others = ptx.modules(code), list[GridCode | None]()
+    for own in (facts["large_batches"], facts["small_batches"]):
+        count = len(own.modules) or 1 if own is not None else 0
+        others.append(GridCode(texts[-count:], own, info.function) if own is not None else None)
+        del texts[len(texts) - count :]
+    large, small = others
+    return kernel.kernel(GridCode(texts, facts["grid"], info.function, small, large), *parts)
 
 
 def _render_steps(*given: Any) -> Any:
@@ -130,7 +135,7 @@ KINDS: dict[str, Kind] = {
         kernel=_kernel_cuda,
         render_steps=_render_grid_steps,
         time_loop=_time_loop_cuda,
-        facts={"grid": grid_from_json, "small_batches": _grid_or_none},
+        facts={"grid": grid_from_json, "small_batches": _grid_or_none, "large_batches": _grid_or_none},
     ),
 }
 

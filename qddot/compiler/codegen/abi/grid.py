@@ -17,6 +17,7 @@ from qddot.compiler.codegen.abi.grid_copies import tile_function
 from qddot.compiler.codegen.abi.grid_frame import NVIDIA, Frame, Prelude, array_parameters, grid_module, own_row
 from qddot.compiler.codegen.abi.grid_kernel import Grid, GridOptions
 from qddot.compiler.codegen.abi.grid_loops import LoopGrid, WarpEmitter
+from qddot.compiler.codegen.abi.grid_passes import PassOptions, passes_of, render_passes
 from qddot.compiler.codegen.abi.grid_phases import PhasedGrid
 from qddot.compiler.codegen.abi.grid_stages import Stages, stages
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
@@ -83,7 +84,8 @@ def render(
     if options.threads == 0:
         options = options._replace(threads=kernels[0].fitting_threads)
         kernels = [replace(kernel, options=options) for kernel in kernels]
-    text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
+    common = [prelude.functions, tile_function(emitter.T, prod(output))]
+    text = [*common, *(line for kernel in kernels for line in kernel.text())]
     whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
     return whole, LaunchFacts(options.threads, kernels[0].shared_bytes, options.groups, 0, options.strided)
 
@@ -117,17 +119,17 @@ def _render_stages(
         made.append(kernels)
     threads = min(kernels[0].fitting_threads for kernels in made)
     made = [[replace(k, options=k.options._replace(threads=threads)) for k in kernels] for kernels in made]
-    texts = []
+    common, texts = [prelude.functions, tile_function(emitter.T, prod(output))], []
     for kernels in made:
-        text = [prelude.functions, tile_function(emitter.T), *(line for kernel in kernels for line in kernel.text())]
+        text = [*common, *(line for kernel in kernels for line in kernel.text())]
         texts.append(grid_module(text, emitter, _bounds(kernels[0].options), [k.name for k in kernels], prelude))
     return texts, LaunchFacts(threads, max(kernels[0].shared_bytes for kernels in made), has_strided=True)
 
 
 def render_small_batches(
     program: Program | Rolled, inputs: Sequence[Shape], output: Shape, dtype: str, target: Target
-) -> tuple[str, LaunchFacts] | None:
-    """A second module, for small batches: warps share the states that one thread computes in the first.
+) -> tuple[list[str], LaunchFacts] | None:
+    """Another module, for small batches: warps share the states that one thread computes in the first.
 
     A small batch takes a quarter to a third of the time, a large one more. None where threads share states anyhow, or where
     no card has the memory for it.
@@ -137,8 +139,31 @@ def render_small_batches(
     if chosen(program, Emitter(1, dtype, target)).groups > 1:
         return None
     options = GridOptions(strided=False, warps_per_state=SMALL_BATCH_WARPS)
-    made = render(program, inputs, output, dtype, target, options)
-    return made if made[1].shared_bytes <= _SHARED_LARGEST_BYTES else None
+    text, facts = render(program, inputs, output, dtype, target, options)
+    return ([text], facts) if facts.shared_bytes <= _SHARED_LARGEST_BYTES else None
+
+
+def render_large_batches(
+    program: Program | Rolled,
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str,
+    target: Target,
+    options: PassOptions | None = None,
+    prelude: Prelude = NVIDIA,
+) -> tuple[list[str], LaunchFacts] | None:
+    """Other modules, for large batches: passes of a program that one thread would spill, where it says how it is cut."""
+    emitter = Emitter(1, dtype, target)
+    if isinstance(program, Rolled):
+        return None
+    if options is None and (len(program.body) <= ONE_THREAD_MAX_OPS or chosen(program, emitter).groups > 1):
+        return None
+    options = options or PassOptions()
+    found = passes_of(program, options)
+    if found is None:
+        return None
+    own = arguments(inputs, output, emitter.T, GridOptions().direct_max_numbers)
+    return render_passes(found, own, emitter, options, prelude)
 
 
 def _render_phases(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from qddot.compiler.codegen.llvm.emitter import number_bytes
 from qddot.compiler.codegen.llvm.thread_arguments import WARP, GridOperand
-from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, WIDE_BYTES, pitch_of_tile, wide_count
 
 _VECTOR_BYTES = 16  # that a thread moves at a time
 _AT_A_TIME = 8  # loads before the first store
@@ -159,21 +159,25 @@ def _as(memory: str, name: str) -> str:
     return f"{memory.rpartition(' ')[0]} {name}.p"
 
 
-def tile_function(T: str) -> str:
-    """`@write_tile(tile, to, stride, rows, lane, width)`: 128 bytes of each row; the last tile of a row may have less."""
-    width = TILE_BYTES // number_bytes(T)
+def tile_function(T: str, row: int) -> str:
+    """`@write_tile(tile, to, stride, rows, lane, width)`: 128 bytes of each row; the last tile of a row may have less.
+
+    Rows of `row` numbers are moved 16 bytes a thread where that is a whole multiple, and the caller's are aligned.
+    """
+    width, pitch = TILE_BYTES // number_bytes(T), pitch_of_tile(row, number_bytes(T))
     arguments = "ptr addrspace(3) %tile, ptr addrspace(1) %to, i64 %stride, i32 %rows, i32 %lane, i32 %width, ptr %env"
-    body = "\n".join([*_whole_tile(T, width), *_part_of_a_tile(T, width)])
+    is_wide = wide_count(row, number_bytes(T)) > 1
+    whole = _wide_tile(T, pitch) if is_wide else _whole_tile(T, width, pitch)
     return f"""define internal void @write_tile({arguments}) noinline #1 {{
   call void @meet(ptr %env)
   %row = lshr i32 %lane, {width.bit_length() - 1}
   %column = and i32 %lane, {width - 1}
   %own = getelementptr {T}, ptr addrspace(1) %to, i32 %column
   %all.rows = icmp eq i32 %rows, {WARP}
-  %all.columns = icmp eq i32 %width, {width}
-  %all = and i1 %all.rows, %all.columns
+{chr(10).join(_is_aligned(T) if is_wide else [f"  %suits = icmp eq i32 %width, {width}"])}
+  %all = and i1 %all.rows, %suits
   br i1 %all, label %whole, label %test
-{body}
+{chr(10).join([*whole, *_part_of_a_tile(T, width, pitch)])}
 done:
   call void @meet(ptr %env)
   ret void
@@ -181,13 +185,58 @@ done:
 """
 
 
-def _whole_tile(T: str, width: int) -> list[str]:
+def _is_aligned(T: str) -> list[str]:
+    """Whether rows begin at multiples of 16 bytes."""
+    return [
+        "  %to.i = ptrtoint ptr addrspace(1) %to to i64",
+        f"  %stride.b = mul i64 %stride, {number_bytes(T)}",
+        "  %bits = or i64 %to.i, %stride.b",
+        f"  %low = and i64 %bits, {WIDE_BYTES - 1}",
+        "  %suits = icmp eq i64 %low, 0",
+    ]
+
+
+def _wide_tile(T: str, pitch: int) -> list[str]:
+    """All rows: some threads for each row, 16 bytes a thread, all loads before the first store."""
+    count = WIDE_BYTES // number_bytes(T)
+    across = TILE_BYTES // WIDE_BYTES  # threads of a row
+    down, vector, lines = WARP // across, f"<{count} x {T}>", list[str]()
+    for k in range(across):
+        lines.append(f"  %p{k} = getelementptr {T}, ptr addrspace(3) %from, i32 {k * down * pitch}")
+        lines.append(f"  %x{k} = load {vector}, ptr addrspace(3) %p{k}, align {WIDE_BYTES}")
+    for k in range(across):
+        if k:
+            lines.append(f"  %g{k} = getelementptr {T}, ptr addrspace(1) %g{k - 1}, i64 %down")
+        lines.append(f"  store {vector} %x{k}, ptr addrspace(1) %g{k}, align {WIDE_BYTES}")
+    return [
+        "whole:",
+        f"  %r.wide = lshr i32 %lane, {across.bit_length() - 1}",
+        f"  %c.wide = and i32 %lane, {across - 1}",
+        f"  %c.first = mul i32 %c.wide, {count}",
+        "  %c.inside = icmp slt i32 %c.first, %width",
+        "  br i1 %c.inside, label %wide, label %done",
+        "wide:",
+        f"  %s.wide = mul i32 %r.wide, {pitch}",
+        "  %k.wide = add i32 %s.wide, %c.first",
+        f"  %from = getelementptr {T}, ptr addrspace(3) %tile, i32 %k.wide",
+        "  %l.wide = zext i32 %r.wide to i64",
+        "  %o.wide = mul i64 %l.wide, %stride",
+        "  %c.l = zext i32 %c.first to i64",
+        "  %at.wide = add i64 %o.wide, %c.l",
+        f"  %g0 = getelementptr {T}, ptr addrspace(1) %to, i64 %at.wide",
+        f"  %down = mul i64 %stride, {down}",
+        *lines,
+        "  br label %done",
+    ]
+
+
+def _whole_tile(T: str, width: int, pitch: int) -> list[str]:
     """All numbers of 32 rows: each thread the same column of some of them, all loads before the first store."""
     size, lines = number_bytes(T), ["whole:"]
     for k in range(width):
         lines += [
             f"  %r{k} = add i32 %row, {k * WARP // width}",
-            f"  %s{k} = mul i32 %r{k}, {width + 1}",
+            f"  %s{k} = mul i32 %r{k}, {pitch}",
             f"  %k{k} = add i32 %s{k}, %column",
             f"  %p{k} = getelementptr {T}, ptr addrspace(3) %tile, i32 %k{k}",
             f"  %x{k} = load {T}, ptr addrspace(3) %p{k}, align {size}",
@@ -202,7 +251,7 @@ def _whole_tile(T: str, width: int) -> list[str]:
     return [*lines, "  br label %done"]
 
 
-def _part_of_a_tile(T: str, width: int) -> list[str]:
+def _part_of_a_tile(T: str, width: int, pitch: int) -> list[str]:
     """%width numbers of each of %rows rows."""
     size = number_bytes(T)
     return [
@@ -214,7 +263,7 @@ def _part_of_a_tile(T: str, width: int) -> list[str]:
         "  %inside = icmp slt i32 %column, %width",
         "  br i1 %inside, label %move, label %after",
         "move:",
-        f"  %s = mul i32 %r, {width + 1}",
+        f"  %s = mul i32 %r, {pitch}",
         "  %k = add i32 %s, %column",
         f"  %p = getelementptr {T}, ptr addrspace(3) %tile, i32 %k",
         f"  %x = load {T}, ptr addrspace(3) %p, align {size}",

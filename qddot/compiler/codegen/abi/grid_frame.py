@@ -172,6 +172,18 @@ def own_row(x: GridOperand, T: str, name: str = "p") -> list[str]:
     ]
 
 
+def own_kept(x: GridOperand, T: str, kept: int) -> list[str]:
+    """This thread's numbers of those that are kept of each state: all of a warp's side by side, then its next ones."""
+    i = x.index
+    return [
+        f"  %kept.w{i} = mul i64 %w, {kept * WARP}",
+        f"  %kept.f{i} = add i64 %kept.w{i}, {(x.kept_from or 0) * WARP}",
+        f"  %kept.l{i} = zext i32 %lane to i64",
+        f"  %kept.o{i} = add i64 %kept.f{i}, %kept.l{i}",
+        f"  %p{i} = getelementptr {T}, ptr addrspace(1) %scratch, i64 %kept.o{i}",
+    ]
+
+
 def grid_module(text: list[str], emitter: Emitter, bounds: dict[str, int], kernels: Sequence[str], prelude: Prelude) -> str:
     """The whole text, with sine, cosine and the like; `bounds` are facts for the assembler, by NVVM's names."""
     code = with_library(text, {1: emitter}, set(), emitter.target)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from qddot.compiler.codegen.abi.grid_angles import angle_loop, far_angle_loop, near_or_far, table_of_angles
 from qddot.compiler.codegen.abi.grid_copies import read_row, write_row
-from qddot.compiler.codegen.abi.grid_frame import Frame, Prelude, array_parameters, own_row
+from qddot.compiler.codegen.abi.grid_frame import Frame, Prelude, array_parameters, own_kept, own_row
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
-from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, LOCAL, WARP, Arguments
+from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, LOCAL, WARP, Arguments, GridOperand
 from qddot.compiler.codegen.llvm.thread_parts import parts
 from qddot.compiler.codegen.llvm.thread_program import ThreadOptions, ThreadProgram
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
@@ -47,6 +47,8 @@ class Grid:
     options: GridOptions
     prelude: Prelude
     first: int = 0  # of the results that it computes
+    result: GridOperand | None = None  # the caller's array, where the kernel keeps its results in scratch memory
+    kept: int = 0  # numbers of a state in scratch memory
 
     @property
     def T(self) -> str:
@@ -111,12 +113,12 @@ class Grid:
         return [table_of_angles(self.name, self.arguments.angles), *functions, self._kernel(programs)]
 
     def _kernel(self, programs: list[ThreadProgram]) -> str:
-        operands = (*self.arguments.inputs, self.arguments.output)
+        operands = [*self.arguments.inputs, self.arguments.output, *([self.result] if self.result else [])]
         scratch, far = max(p.scratch for p in programs), self.far_program
         local = {"mem": scratch, **({"far.mem": far.scratch, "pairs": self.arguments.angle_pitch} if far else {})}
         frame = Frame(
             self.name,
-            array_parameters([x for x in operands if x.result_from is None]),
+            array_parameters([x for x in operands if x.result_from is None and x.kept_from is None]),
             self.T,
             self.options.threads,
             self.warp_numbers,
@@ -153,9 +155,11 @@ class Grid:
                 lines.append(f"  %own.o{i} = mul i32 %own, {x.pitch}")
                 lines.append(f"  %p{i} = getelementptr {T}, ptr addrspace(3) {x.memory}, i32 %own.o{i}")
             else:
-                lines += own_row(x, T)
+                lines += own_row(x, T) if x.kept_from is None else own_kept(x, T, self.kept)
         out = self.arguments.output
-        if out.staged:
+        if out.kept_from is not None:
+            lines += own_kept(out, T, self.kept)
+        elif out.staged:
             pitch = self.programs[0].tile_pitch
             lines += [
                 f"  %first.o = mul i64 %first, %s{out.index}",

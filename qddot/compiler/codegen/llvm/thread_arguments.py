@@ -24,6 +24,7 @@ class GridOperand:
     strided: bool = False  # whether the numbers of a state are apart from each other
     place: int | None = None  # the operand whose shared memory it takes; None: its own
     result_from: int | None = None  # an input that an earlier kernel wrote: numbers of the result, from this one on
+    kept_from: int | None = None  # numbers that are kept of a state in scratch memory between kernels, from this one on
 
     @property
     def size(self) -> int:
@@ -64,6 +65,7 @@ class GridOperand:
     def address(self, name: str, k: int, T: str) -> tuple[list[str], str]:
         """Lines, and the pointer to its k-th number."""
         if not self.strided:
+            k *= 1 if self.kept_from is None else WARP  # a number of all states of a warp lies side by side
             return [f"  {name} = getelementptr {T}, {self.pointer} %p{self.index}, i64 {k}"], name
         lines, at = list[str](), f"%p{self.index}"
         for j, stride in enumerate(self.strides):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.memory_plan import crossing, cut
 from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, WARP, Arguments
-from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, tile_plan
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, pitch_of_tile, tile_plan, together, wide_count
 from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
 
@@ -168,7 +168,10 @@ class ThreadFunction:
                 self._store(self._value(n), f"{whole.arguments.output.pointer} {at}")
             return
         for t, place in whole.tiles.stores.get(n, ()):
-            self._store_in_tile(n, t, place)
+            if (t, place) not in whole.grouped:
+                self._store_in_tile(n, t, place)
+        for t, place in whole.groups.get(n, ()):
+            self._store_group(t, place)
         for t in whole.tiles.written.get(n, ()):
             self._write(t)
 
@@ -193,6 +196,20 @@ class ThreadFunction:
         p, index = f"%t{self.labels}", self.whole.tile_at(t) + place
         self.lines.append(f"  {p} = getelementptr {self.emitter.T}, ptr addrspace(3) %tiles, i64 {index}")
         self._store(self._value(n), f"ptr addrspace(3) {p}")
+
+    def _store_group(self, t: int, place: int) -> None:
+        """Results side by side, the first of them at this place of a tile, in one store."""
+        assert self.whole.tiles is not None
+        self.labels += 1
+        T, count, start = self.emitter.T, self.whole.group, self.whole.tiles.starts[t] + place
+        vector, value = f"<{count} x {T}>", "poison"
+        for j in range(count):
+            name, x = f"%g{self.labels}.{j}", self._value(self.whole.program.outputs[start + j])
+            self.lines.append(f"  {name} = insertelement {vector} {value}, {T} {x}, i32 {j}")
+            value = name
+        p, index = f"%t{self.labels}", self.whole.tile_at(t) + place
+        self.lines.append(f"  {p} = getelementptr {T}, ptr addrspace(3) %tiles, i64 {index}")
+        self.lines.append(f"  store {vector} {value}, ptr addrspace(3) {p}, align 16")
 
     def _write(self, t: int) -> None:
         """The warp writes a tile to its rows; a row of few numbers is written by the kernel."""
@@ -231,11 +248,15 @@ class ThreadProgram:
         for k, n in enumerate(program.outputs):
             self.places.setdefault(n, []).append(k)
         self.is_one_row = options.is_whole and arguments.output.size <= WHOLE_ROW_MAX_NUMBERS
-        width = arguments.output.size if self.is_one_row else TILE_BYTES // number_bytes(emitter.T)
-        self.tile_pitch = arguments.output.pitch if self.is_one_row else width + 1
+        size = number_bytes(emitter.T)
+        width = arguments.output.size if self.is_one_row else TILE_BYTES // size
+        self.group = 1 if self.is_one_row else wide_count(arguments.output.size, size)
+        self.tile_pitch = arguments.output.pitch if self.is_one_row else pitch_of_tile(arguments.output.size, size)
         self.buffers = 1 if self.is_one_row else options.tile_buffers
         self.tiles = tile_plan(program.outputs, body, width, self.buffers) if arguments.output.staged else None
         home = {n: k for k, nodes in enumerate(self.functions) for n in nodes}
+        self.groups = together(self.tiles, program.outputs, home, self.group) if self.tiles is not None else {}
+        self.grouped = {(t, k + j) for own in self.groups.values() for t, k in own for j in range(self.group)}
         self.slots = crossing(program, self.functions, self.sincos, self._waiting(home))
 
     def _waiting(self, home: dict[int, int]) -> dict[int, int]:

@@ -6,9 +6,21 @@ and constants, are stored when it is written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 TILE_BYTES = 128  # of a row: a cache line
+WIDE_BYTES = 16  # that a thread loads or stores at a time, where rows are aligned to it
+
+
+def wide_count(row: int, size: int) -> int:
+    """Numbers of so many bytes that are moved at a time: 1 where rows are not whole multiples of more."""
+    return WIDE_BYTES // size if row * size % WIDE_BYTES == 0 else 1
+
+
+def pitch_of_tile(row: int, size: int) -> int:
+    """Numbers from one row of a tile to the next: threads that store together, in their own rows, use all banks."""
+    return TILE_BYTES // size + wide_count(row, size)
 
 
 @dataclass
@@ -60,4 +72,20 @@ def tile_plan(outputs: list[int], body: list[int], width: int, buffers: int) -> 
                     done.append(made.buffer[t])
         free += done
     made.written[-1] = [t for t in range(len(made.starts)) if all(m not in when for m in outputs[made.starts[t] :][:width])]
+    return made
+
+
+def together(tiles: TilePlan, outputs: list[int], home: Mapping[int, int], count: int) -> dict[int, list[tuple[int, int]]]:
+    """Results that are stored in one store of `count`: after an operation, (tile, first place).
+
+    They are stored when the last one is computed, if all of them have their tile's buffer and are computed in one function.
+    """
+    direct = {x for own in tiles.stores.values() for x in own}
+    when = {n: k for k, n in enumerate(home)}
+    made: dict[int, list[tuple[int, int]]] = {}
+    for t, start in enumerate(tiles.starts if count > 1 else ()):
+        for place in range(0, tiles.size(t, len(outputs)) - count + 1, count):
+            own = outputs[start + place : start + place + count]
+            if all((t, place + j) in direct for j in range(count)) and len({home[n] for n in own}) == 1:
+                made.setdefault(max(own, key=when.__getitem__), []).append((t, place))
     return made

@@ -179,7 +179,11 @@ class Calls:
             plan.launch([*pointers, 0], stream)
             return
         if context.is_capturing(stream):
-            raise InputError("this kernel takes scratch memory for each call, and cannot be captured in a CUDA graph")
+            plan = Plan(self.code, self.signature, context, plan.operands, has_scratch=False)
+            if plan.scratch_bytes:
+                raise InputError("this kernel takes scratch memory for each call, and cannot be captured in a CUDA graph")
+            plan.launch([*pointers, 0], stream)
+            return
         block = context.pool.take(plan.scratch_bytes, stream)
         try:
             plan.launch([*pointers, block.address], stream)

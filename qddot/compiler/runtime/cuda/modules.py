@@ -39,7 +39,7 @@ class Loaded:
         _unload(context)
         for cubin in cubins:
             self._modules.append(own.handle(own.cuModuleLoadData, cubin))
-        self.rows = [_function(context, m, ROWS, grid) for m in self._modules]
+        self.rows = [_function(context, m, ROWS, grid.of_module(k)) for k, m in enumerate(self._modules)]
         self.strided = [_function(context, m, STRIDED, grid) for m in self._modules] if grid.has_strided else []
 
     def __del__(self, usable: Any = usable) -> None:
@@ -71,22 +71,33 @@ def _function(context: Context, module: int, name: str, grid: Grid) -> Function:
 
 
 class GridCode:
-    """PTX modules of one kernel, and facts about them; `small_batches` is other code for the same, for few states."""
+    """PTX modules of one kernel, and facts about them.
 
-    def __init__(self, texts: Sequence[str], grid: Grid, function: str, small_batches: GridCode | None = None) -> None:
+    `small_batches` is other code for the same, for few states, and `large_batches` for many; it takes scratch memory.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        grid: Grid,
+        function: str,
+        small_batches: GridCode | None = None,
+        large_batches: GridCode | None = None,
+    ) -> None:
         self.texts, self.grid, self.function = tuple(texts), grid.checked(), function
-        self.small_batches = small_batches
+        self.small_batches, self.large_batches = small_batches, large_batches
         self.seconds = 0.0  # that assembling took
         self.cached = True  # all machine code came from the cache
         self._loaded: dict[int, Loaded] = {}
         self._lock = guarded_lock()
 
-    def suited(self, states: int, context: Context) -> GridCode:
-        """The code for a batch of contiguous rows: that for small ones, if there is such code and this card can run it."""
-        small = self.small_batches
-        if small is None or states > SMALL_BATCH_MAX_STATES or small.grid.shared_bytes > context.device.shared_bytes:
-            return self
-        return small
+    def suited(self, states: int, context: Context, has_scratch: bool = True) -> GridCode:
+        """The code for a batch of contiguous rows: that for small or large ones, if there is such code that can run."""
+        small, most = self.small_batches, context.device.shared_bytes
+        if small is not None and states <= SMALL_BATCH_MAX_STATES and small.grid.shared_bytes <= most:
+            return small
+        large = self.large_batches
+        return large if large is not None and has_scratch and large.grid.shared_bytes <= most else self
 
     def loaded(self, context: Context) -> Loaded:
         """The modules in a context, which is current."""
@@ -135,6 +146,8 @@ class GridCode:
         for name, functions in ((ROWS, loaded.rows), (STRIDED, loaded.strided)):
             if functions:
                 out[name] = [self._facts(f, device.threads_per_processor) for f in functions]
+        if self.large_batches is not None:
+            out["large_batches"] = self.large_batches.facts(context)
         return out
 
     def _facts(self, f: Function, most_threads: int) -> dict[str, Any]:

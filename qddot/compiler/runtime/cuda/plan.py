@@ -12,6 +12,7 @@ from typing import NamedTuple
 from qddot.compiler.runtime.arguments import Signature
 from qddot.compiler.runtime.cuda.arrays import contiguous_strides, extent, is_contiguous
 from qddot.compiler.runtime.cuda.context import Context
+from qddot.compiler.runtime.cuda.grid import WARP
 from qddot.compiler.runtime.cuda.layout import Batch, batch, broadcast
 from qddot.compiler.runtime.cuda.modules import Function, GridCode
 from qddot.errors import InputError
@@ -19,6 +20,7 @@ from qddot.errors import InputError
 Shape = tuple[int, ...]
 
 MOST_SCRATCH_BYTES = 1 << 30  # of the scratch memory of a launch, where one block needs less
+MOST_KEPT_BYTES = 512 << 20  # of what modules leave for the next ones: batches with more go in chunks
 _SCRATCH_SHARE = 8  # and at most this part of the device's memory
 MAX_BLOCKS = 2**31 - 1  # gridDim.x
 
@@ -26,16 +28,16 @@ MAX_BLOCKS = 2**31 - 1  # gridDim.x
 class Arguments:
     """What the driver is called with, as objects of ctypes that are made once: converting numbers takes longer than a call.
 
-    The values that change from call to call lie side by side: addresses of the operands and of scratch memory, which are
-    `changing` in the order of the kernel's parameters.
+    The values that change from call to call lie side by side: the count of states, addresses of the operands and of scratch
+    memory, which are `changing` in the order of the kernel's parameters.
     """
 
     __slots__ = ("calls", "current", "current_at", "stream", "values")
 
     def __init__(
-        self, values: Sequence[int], changing: Sequence[int], handles: Sequence[int], shape: Sequence[int]
+        self, values: Sequence[int], changing: Sequence[int], handles: Sequence[int], shapes: Sequence[Sequence[int]]
     ) -> None:
-        """`shape` is the blocks along x and y, the threads, and the bytes of shared memory."""
+        """`shapes` are of each function the blocks along x and y, the threads, and the bytes of shared memory."""
         count = len(values)
         order = [*changing, *sorted(set(range(count)) - set(changing))]
         self.values = (c_int64 * count)(*(values[k] for k in order))
@@ -43,10 +45,11 @@ class Arguments:
         addresses = (c_void_p * count)()
         for place, k in enumerate(order):
             addresses[k] = first + 8 * place
-        x, y, threads, shared = map(c_uint, shape)
         one, none = c_uint(1), c_void_p()
-        self.stream = c_void_p()
-        self.calls = [(c_void_p(h), x, y, one, threads, one, one, shared, self.stream, addresses, none) for h in handles]
+        self.stream, self.calls = c_void_p(), []
+        for handle, shape in zip(handles, shapes, strict=True):
+            x, y, threads, shared = map(c_uint, shape)
+            self.calls.append((c_void_p(handle), x, y, one, threads, one, one, shared, self.stream, addresses, none))
         self.current = c_void_p()  # for the answer to which context is current
         self.current_at = byref(self.current)
 
@@ -54,8 +57,14 @@ class Arguments:
 class Plan:
     """How operands of these shapes and strides are handed to a kernel. Threads may share it."""
 
-    def __init__(self, code: GridCode, own: Signature, context: Context, operands: Operands) -> None:
-        """The context is current. The last operand is the output; None: it is new and contiguous."""
+    def __init__(
+        self, code: GridCode, own: Signature, context: Context, operands: Operands, has_scratch: bool = True
+    ) -> None:
+        """The context is current. The last operand is the output; None: it is new and contiguous.
+
+        Without `has_scratch` code that takes scratch memory is not chosen where there is other code.
+        """
+        self.operands = operands
         self.itemsize = size = operands.itemsize
         self.shape = (*operands.batch, *own.output)
         shapes, strides = list(operands.shapes), list(operands.strides)
@@ -71,20 +80,29 @@ class Plan:
         ends = [tuple(t[c:]) for t, c in zip(strides, cuts, strict=True)]
         contiguous = [is_contiguous(i, e) for i, e in zip(inner, ends, strict=True)]
         if all(contiguous):
-            code = code.suited(covered.states, context)
+            code = code.suited(covered.states, context, has_scratch)
         functions, grid = self._functions(code, own, context, contiguous), code.grid
-        values, places = [covered.states], []
+        values, places = [covered.states], [0]
         for step, end in zip(covered.steps, ends, strict=True):
             places.append(len(values))
             values += [0, step, *end]
         places.append(len(values))
-        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-covered.states // grid.states), size)
-        whole = blocks, grid.groups, grid.threads, grid.shared_bytes
-        self._made_of = [*values, 0], places, [f.handle for f in functions], whole
+        chunk = covered.states
+        if grid.kept_numbers:
+            chunk = min(chunk, max(1, MOST_KEPT_BYTES // (grid.kept_numbers * size * WARP)) * WARP)
+        self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-chunk // grid.states), size)
+        self.scratch_bytes += -(-chunk // WARP) * WARP * grid.kept_numbers * size
+        facts = [grid.of_module(k) for k in range(len(functions))]
+        grids = [(blocks, x.groups, x.threads, x.shared_bytes) for x in facts]
+        self._made_of = [*values, 0], places, [f.handle for f in functions], grids
         self._pack = struct.Struct(f"{len(places)}Q").pack_into
-        # In bytes, of each launch, operand, and scratch memory.
-        self._offsets = [(*(size * x for x in offset), 0) for offset in covered.offsets()] if 0 not in self.shape else []
-        self._has_offsets = len(self._offsets) > 1
+        # Of each launch: its states; in bytes, where each operand and scratch memory begin.
+        self._launches = [
+            (min(chunk, covered.states - k), *(size * (x + k * s) for x, s in zip(offset, covered.steps, strict=True)), 0)
+            for offset in (covered.offsets() if 0 not in self.shape else ())
+            for k in range(0, covered.states, chunk)
+        ]
+        self._only = self._launches[0][0] if len(self._launches) == 1 else 0
         self._driver, self._free = context.driver, list[Arguments]()
         reaches = [extent(s, t) for s, t in zip(shapes, strides, strict=True)]
         *self._inputs_reach, self._output_reach = [(size * low, size * high) for low, high in reaches]
@@ -118,8 +136,8 @@ class Plan:
         own = self.borrow() if own is None else own
         launch, values = self._driver.launch, own.values
         own.stream.value = stream
-        for offsets in self._offsets:
-            self._pack(values, 0, *(map(add, pointers, offsets) if self._has_offsets else pointers))
+        for count, *offsets in self._launches:
+            self._pack(values, 0, count, *(pointers if self._only else map(add, pointers, offsets)))
             for call in own.calls:
                 if code := launch(*call):
                     raise self._driver.failure(code, launch)
