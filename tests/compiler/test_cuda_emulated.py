@@ -100,7 +100,6 @@ def test_derivatives_on_a_card_are_views_of_one_result(card, monkeypatch, packag
 
 def test_a_result_in_parts(card, monkeypatch):
     monkeypatch.setattr(grid, "ONE_THREAD_MAX_OPS", 1500)
-    monkeypatch.setattr(grid, "LAYER_OPS", 700)
     monkeypatch.setattr(grid, "REPEATED_MAX_RATIO", 4.0)
     robot, kernel, here = kernels(card, "quadruped", "forward_dynamics_derivatives", dtype="float32", packed=True)
     given = states(robot, 33, "float32")

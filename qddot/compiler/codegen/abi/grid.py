@@ -43,7 +43,8 @@ from qddot.compiler.targets.target import Target
 
 # Chosen by times on an H200 (docs/decisions/0044)
 ONE_THREAD_MAX_OPS = 8000  # of a program that one thread computes
-LAYER_OPS = 3000  # that each thread would have if several did not repeat any
+LAYER_MAX_OPS = 5200  # of each thread where several compute a state; with more, it spills
+MOST_LAYERS = 32
 NEAR_MAX_OPS = {"float": 10_000, "double": 800}  # of a program that has no branches at sines and reciprocals
 MAX_REGISTERS = {"float": ((600, 0), (1000, 80), (3000, 168)), "double": ((1000, 168),)}  # up to so many operations
 REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those of one
@@ -213,9 +214,19 @@ def chosen(program: Program, emitter: Emitter) -> GridOptions:
     )
     if size <= ONE_THREAD_MAX_OPS:
         return options
-    made = parts(program, -(-size // LAYER_OPS), TILE_BYTES // number_bytes(emitter.T))
-    total = sum(len(p.body) for _, p in made)
-    return options._replace(groups=len(made) if total <= REPEATED_MAX_RATIO * size else 1)
+    return options._replace(groups=_layers(program, TILE_BYTES // number_bytes(emitter.T)))
+
+
+def _layers(program: Program, quantum: int) -> int:
+    """Threads of a state: the fewest that do not spill much; 1 where they would repeat too much of what others compute."""
+    size = len(program.body)
+    for count in range(max(2, -(-size // LAYER_MAX_OPS)), MOST_LAYERS + 1):
+        own = [len(p.body) for _, p in parts(program, count, quantum)]
+        if sum(own) > REPEATED_MAX_RATIO * size:
+            return 1
+        if max(own) <= LAYER_MAX_OPS:
+            return len(own)
+    return 1
 
 
 def max_registers(size: int, T: str) -> int:

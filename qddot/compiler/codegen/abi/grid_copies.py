@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from qddot.compiler.codegen.llvm.emitter import number_bytes
 from qddot.compiler.codegen.llvm.thread_arguments import WARP, GridOperand
-from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, WIDE_BYTES, pitch_of_tile, wide_count
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, WIDE_BYTES, tile_pitch, wide_count
 
 _VECTOR_BYTES = 16  # that a thread moves at a time
 _AT_A_TIME = 8  # loads before the first store
@@ -164,10 +164,10 @@ def tile_function(T: str, row: int) -> str:
 
     Rows of `row` numbers are moved 16 bytes a thread where that is a whole multiple, and the caller's are aligned.
     """
-    width, pitch = TILE_BYTES // number_bytes(T), pitch_of_tile(row, number_bytes(T))
+    width, pitch = TILE_BYTES // number_bytes(T), tile_pitch(row, number_bytes(T))
     arguments = "ptr addrspace(3) %tile, ptr addrspace(1) %to, i64 %stride, i32 %rows, i32 %lane, i32 %width, ptr %env"
     is_wide = wide_count(row, number_bytes(T)) > 1
-    whole = _wide_tile(T, pitch) if is_wide else _whole_tile(T, width, pitch)
+    whole = _wide_tile(T, width, pitch) if is_wide else _whole_tile(T, width, pitch)
     return f"""define internal void @write_tile({arguments}) noinline #1 {{
   call void @meet(ptr %env)
   %row = lshr i32 %lane, {width.bit_length() - 1}
@@ -196,18 +196,18 @@ def _is_aligned(T: str) -> list[str]:
     ]
 
 
-def _wide_tile(T: str, pitch: int) -> list[str]:
+def _wide_tile(T: str, width: int, pitch: int) -> list[str]:
     """All rows: some threads for each row, 16 bytes a thread, all loads before the first store."""
     count = WIDE_BYTES // number_bytes(T)
-    across = TILE_BYTES // WIDE_BYTES  # threads of a row
+    across = width // count  # threads of a row
     down, vector, lines = WARP // across, f"<{count} x {T}>", list[str]()
     for k in range(across):
-        lines.append(f"  %p{k} = getelementptr {T}, ptr addrspace(3) %from, i32 {k * down * pitch}")
-        lines.append(f"  %x{k} = load {vector}, ptr addrspace(3) %p{k}, align {WIDE_BYTES}")
+        lines.append(f"  %w{k} = getelementptr {T}, ptr addrspace(3) %from, i32 {k * down * pitch}")
+        lines.append(f"  %y{k} = load {vector}, ptr addrspace(3) %w{k}, align {WIDE_BYTES}")
     for k in range(across):
         if k:
-            lines.append(f"  %g{k} = getelementptr {T}, ptr addrspace(1) %g{k - 1}, i64 %down")
-        lines.append(f"  store {vector} %x{k}, ptr addrspace(1) %g{k}, align {WIDE_BYTES}")
+            lines.append(f"  %to{k} = getelementptr {T}, ptr addrspace(1) %to{k - 1}, i64 %down")
+        lines.append(f"  store {vector} %y{k}, ptr addrspace(1) %to{k}, align {WIDE_BYTES}")
     return [
         "whole:",
         f"  %r.wide = lshr i32 %lane, {across.bit_length() - 1}",
@@ -223,7 +223,7 @@ def _wide_tile(T: str, pitch: int) -> list[str]:
         "  %o.wide = mul i64 %l.wide, %stride",
         "  %c.l = zext i32 %c.first to i64",
         "  %at.wide = add i64 %o.wide, %c.l",
-        f"  %g0 = getelementptr {T}, ptr addrspace(1) %to, i64 %at.wide",
+        f"  %to0 = getelementptr {T}, ptr addrspace(1) %to, i64 %at.wide",
         f"  %down = mul i64 %stride, {down}",
         *lines,
         "  br label %done",

@@ -92,8 +92,9 @@ class Grid:
         angles = 0 if self.is_near else WARP * (self.arguments.angle_pitch + self.arguments.angle_pitch % 4)
         if not self.arguments.output.staged or self.arguments.output.place is not None:
             return [*inputs, 0, angles]
-        first = self.programs[0]
-        return [*inputs, WARP * first.tile_pitch * (1 if first.is_one_row else first.buffers + 1), angles]
+        programs = [*self.programs, *([far] if (far := self.far_program) else [])]
+        buffers = programs[0].buffers + any(p.has_spare for p in programs)
+        return [*inputs, WARP * programs[0].tile_pitch * buffers, angles]
 
     @property
     def fitting_threads(self) -> int:

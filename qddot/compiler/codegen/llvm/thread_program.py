@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.memory_plan import crossing, cut
 from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, WARP, Arguments
-from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, pitch_of_tile, tile_plan, together, wide_count
+from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES, tile_pitch, tile_plan, together, wide_count
 from qddot.compiler.ir.ops import COMPARISONS
 from qddot.compiler.ir.program import Program
 
@@ -251,10 +251,11 @@ class ThreadProgram:
         size = number_bytes(emitter.T)
         width = arguments.output.size if self.is_one_row else TILE_BYTES // size
         self.group = 1 if self.is_one_row else wide_count(arguments.output.size, size)
-        self.tile_pitch = arguments.output.pitch if self.is_one_row else pitch_of_tile(arguments.output.size, size)
+        self.tile_pitch = arguments.output.pitch if self.is_one_row else tile_pitch(arguments.output.size, size)
         self.buffers = 1 if self.is_one_row else options.tile_buffers
         self.tiles = tile_plan(program.outputs, body, width, self.buffers) if arguments.output.staged else None
         home = {n: k for k, nodes in enumerate(self.functions) for n in nodes}
+        self.has_spare = not self.is_one_row and self.tiles is not None and self.tiles.needs_spare
         self.groups = together(self.tiles, program.outputs, home, self.group) if self.tiles is not None else {}
         self.grouped = {(t, k + j) for own in self.groups.values() for t, k in own for j in range(self.group)}
         self.slots = crossing(program, self.functions, self.sincos, self._waiting(home))

@@ -18,7 +18,7 @@ def wide_count(row: int, size: int) -> int:
     return WIDE_BYTES // size if row * size % WIDE_BYTES == 0 else 1
 
 
-def pitch_of_tile(row: int, size: int) -> int:
+def tile_pitch(row: int, size: int) -> int:
     """Numbers from one row of a tile to the next: threads that store together, in their own rows, use all banks."""
     return TILE_BYTES // size + wide_count(row, size)
 
@@ -36,6 +36,11 @@ class TilePlan:
         default_factory=dict
     )  # of a tile: (node, place) stored when it is written
     written: dict[int, list[int]] = field(default_factory=dict)  # after an operation, or -1 at the end: tiles
+
+    @property
+    def needs_spare(self) -> bool:
+        """Whether a tile finds no buffer when it is written: there is one more then, for no other."""
+        return len(self.buffer) < len(self.starts)
 
     def size(self, t: int, n_outputs: int) -> int:
         """Numbers of a row in a tile."""
@@ -68,10 +73,14 @@ def tile_plan(outputs: list[int], body: list[int], width: int, buffers: int) -> 
             missing[t] -= 1
             if missing[t] == 0:
                 made.written.setdefault(n, []).append(t)
+                if t not in made.buffer and free:
+                    made.buffer[t] = free.pop()
                 if t in made.buffer:
                     done.append(made.buffer[t])
         free += done
     made.written[-1] = [t for t in range(len(made.starts)) if all(m not in when for m in outputs[made.starts[t] :][:width])]
+    if free:
+        made.buffer |= dict.fromkeys(made.written[-1], free[0])  # one after another
     return made
 
 
