@@ -41,6 +41,7 @@ def kernel(folder: Path, case: Case, on_card: bool) -> dict[str, Any]:
 
 def _assembled(code: GridCode) -> dict[str, Any]:
     own, _ = context.find()
+    code = code.suited(cases.LARGE_BATCH, own)
     with own:
         code.loaded(own)
     return {"assemble_seconds": code.seconds, "machine_code_cached": code.cached}

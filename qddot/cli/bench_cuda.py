@@ -82,7 +82,7 @@ def _row(robot: Robot, name: str, dtype: str, known: dict[str, Any], how: tuple[
     copies, states = how
     context, _ = find()
     kernel = robot.kernel(name, dtype=dtype, target="cuda")
-    code = code_of(kernel)
+    code = code_of(kernel).suited(states, context)
     facts = code.facts(context)["rows"][0]
     moved = np.dtype(dtype).itemsize * sum(prod(s) for s in (*kernel.inputs, kernel.output))
     count = max(_DISTINCT, min(states, context.device.memory_bytes // _SHARE_OF_MEMORY // moved))

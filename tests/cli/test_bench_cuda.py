@@ -58,6 +58,7 @@ def card(monkeypatch):
     facts = {"rows": [{"registers": 96, "local_bytes": 16}]}
     own = SimpleNamespace(threads_per_state=4)
     code = SimpleNamespace(facts=lambda context: facts, grid=own, seconds=0.25, cached=False)
+    code.suited = lambda states, context: code
     made = qddot.Robot.kernel
     monkeypatch.setattr(bench_cuda, "find", lambda: (SimpleNamespace(device=device), False))
     monkeypatch.setattr(bench_cuda, "to_device", of)

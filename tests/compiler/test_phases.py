@@ -43,7 +43,7 @@ def test_programs_that_one_thread_computes_slowly_have_phases_for_small_batches(
     for _ in range(2):  # the second time from the cache
         made = qddot.load("puma560").kernel("forward_dynamics_derivatives", **given)
         assert made.code.grid.warps_per_state == 1
-        assert made.code.small_batches.grid.warps_per_state == grid.SMALL_BATCH_WARPS
+        assert made.code.small_batches.grid.warps_per_state == grid.SMALL_BATCH_WARPS[0]
         (first,), (second,) = made.code.texts, made.code.small_batches.texts
         assert first.count(".visible .entry rows") == second.count(".visible .entry rows") == 1
         assert first != second

@@ -50,7 +50,7 @@ MAX_REGISTERS = {"float": ((600, 0), (1000, 80), (3000, 168)), "double": ((1000,
 REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those of one
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
 _SHARED_LARGEST_BYTES = 227 << 10  # of a block on any card
-SMALL_BATCH_WARPS = 8  # that compute a state together where a batch is small and one thread would take long
+SMALL_BATCH_WARPS = 8, 4  # that compute a state together where one thread would take long: the most that have room
 _PROCESSOR_REGISTERS = 65_536  # of a multiprocessor
 STAGED_MAX_BYTES = 14_000  # of a warp's input rows in shared memory; results, sines and cosines come on top
 
@@ -139,9 +139,11 @@ def render_small_batches(
         return None
     if chosen(program, Emitter(1, dtype, target)).groups > 1:
         return None
-    options = GridOptions(strided=False, warps_per_state=SMALL_BATCH_WARPS)
-    text, facts = render(program, inputs, output, dtype, target, options)
-    return ([text], facts) if facts.shared_bytes <= _SHARED_LARGEST_BYTES else None
+    for warps in SMALL_BATCH_WARPS:
+        text, facts = render(program, inputs, output, dtype, target, GridOptions(strided=False, warps_per_state=warps))
+        if facts.shared_bytes <= _SHARED_LARGEST_BYTES:
+            return [text], facts
+    return None
 
 
 def render_large_batches(

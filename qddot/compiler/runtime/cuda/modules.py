@@ -136,7 +136,12 @@ class GridCode:
         return loaded
 
     def facts(self, context: Context | None = None) -> dict[str, Any]:
-        """About the machine code, for `info`: registers, local memory, shared memory, occupancy of each function."""
+        """About the machine code, for `info`: registers, local memory, shared memory, occupancy of each function.
+
+        Where large batches have code of their own, it is that.
+        """
+        if self.large_batches is not None:
+            return self.large_batches.facts(context)
         context = find()[0] if context is None else context
         with context:
             loaded = self.loaded(context)
@@ -146,8 +151,6 @@ class GridCode:
         for name, functions in ((ROWS, loaded.rows), (STRIDED, loaded.strided)):
             if functions:
                 out[name] = [self._facts(f, device.threads_per_processor) for f in functions]
-        if self.large_batches is not None:
-            out["large_batches"] = self.large_batches.facts(context)
         return out
 
     def _facts(self, f: Function, most_threads: int) -> dict[str, Any]:
