@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import qddot
-from qddot.compiler.runtime.cuda import arrays, context
+from qddot.compiler.runtime.cuda import arrays, context, plan
 from tests.support.golden_bits import ALL, given, kernel_of, names_of
 
 _obstacle = context.obstacle()
@@ -47,6 +47,27 @@ def test_a_quadruped(layout):
     else:
         result = kernel(*(arrays.to_device(np.ascontiguousarray(x.T)).T for x in own)).copy_to_host()
     np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_large_batches_of_long_programs_go_through_passes(monkeypatch, dtype):
+    robot, name = qddot.load("quadruped"), "forward_dynamics_derivatives"
+    kernel = robot.kernel(name, dtype=dtype, packed=True, target="cuda")
+    assert kernel.code.large_batches is not None
+    count = 5000
+    q, v = robot.random_state(np.random.default_rng(0), count)
+    own = [x.astype(dtype) for x in (q, v, np.sin(v))]
+    wanted = robot.kernel(name, dtype=dtype, packed=True)(*own)
+    given = [arrays.to_device(x) for x in own]
+    np.testing.assert_array_equal(kernel(*given).copy_to_host(), wanted)
+    monkeypatch.setattr(plan, "MOST_KEPT_BYTES", 1 << 20)  # many chunks
+    again = robot.kernel(name, dtype=dtype, packed=True, target="cuda")
+    np.testing.assert_array_equal(again(*given).copy_to_host(), wanted)
+    rows = arrays.to_device(np.full((count, kernel.output[0] + 3), 7.0, dtype))  # not aligned to 16 bytes
+    kernel(*given, out=rows[:, : kernel.output[0]])
+    found = rows.copy_to_host()
+    np.testing.assert_array_equal(found[:, : kernel.output[0]], wanted)
+    assert (found[:, kernel.output[0] :] == 7.0).all()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
