@@ -31,7 +31,7 @@ from qddot.compiler.codegen.llvm.thread_arguments import (
     Shape,
     angles_of,
 )
-from qddot.compiler.codegen.llvm.thread_parts import parts
+from qddot.compiler.codegen.llvm.thread_parts import Layers
 from qddot.compiler.codegen.llvm.thread_phases import phases, work_of
 from qddot.compiler.codegen.llvm.thread_program import WHOLE_ROW_MAX_NUMBERS
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
@@ -51,6 +51,7 @@ REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those
 STRIDED_MAX_OPS = 20_000  # of a program with a second kernel, for arrays of any strides
 _SHARED_LARGEST_BYTES = 227 << 10  # of a block on any card
 SMALL_BATCH_WARPS = 8, 4  # that compute a state together where one thread would take long: the most that have room
+EIGHT_WARPS_MAX_OPS = 45_000  # of a program whose values may have room where eight warps share them
 _PROCESSOR_REGISTERS = 65_536  # of a multiprocessor
 STAGED_MAX_BYTES = 14_000  # of a warp's input rows in shared memory; results, sines and cosines come on top
 
@@ -63,8 +64,12 @@ def render(
     target: Target,
     options: GridOptions | None = None,
     prelude: Prelude = NVIDIA,
+    most_shared: int = 0,
 ) -> tuple[str, LaunchFacts]:
-    """The text of a module with the kernels of a program, and how they are launched."""
+    """The text of a module with the kernels of a program, and how they are launched.
+
+    Where warps share states, there is no text if a block takes more than `most_shared` bytes of shared memory (0: any).
+    """
     if isinstance(program, Rolled):
         warp = WarpEmitter(1, dtype, target)
         return _render_loops(program, inputs, output, warp, options or GridOptions(), prelude)
@@ -75,7 +80,8 @@ def render(
     if options.strided:
         operands.append(strided_arguments(inputs, output))
     if options.warps_per_state > 1:
-        return _render_phases(program, [replace(x, angles=angles) for x in operands], emitter, options, prelude)
+        given = [replace(x, angles=angles) for x in operands]
+        return _render_phases(program, given, emitter, options, prelude, most_shared)
     kernels = []
     for name, x in zip(("rows", "strided"), operands, strict=False):
         place = shared_row(program, x) if options.groups == 1 else None
@@ -139,9 +145,10 @@ def render_small_batches(
         return None
     if chosen(program, Emitter(1, dtype, target)).groups > 1:
         return None
-    for warps in SMALL_BATCH_WARPS:
-        text, facts = render(program, inputs, output, dtype, target, GridOptions(strided=False, warps_per_state=warps))
-        if facts.shared_bytes <= _SHARED_LARGEST_BYTES:
+    for warps in SMALL_BATCH_WARPS[len(program.body) > EIGHT_WARPS_MAX_OPS :]:
+        options = GridOptions(strided=False, warps_per_state=warps)
+        text, facts = render(program, inputs, output, dtype, target, options, most_shared=_SHARED_LARGEST_BYTES)
+        if text:
             return [text], facts
     return None
 
@@ -170,7 +177,12 @@ def render_large_batches(
 
 
 def _render_phases(
-    program: Program, operands: Sequence[Arguments], emitter: Emitter, options: GridOptions, prelude: Prelude
+    program: Program,
+    operands: Sequence[Arguments],
+    emitter: Emitter,
+    options: GridOptions,
+    prelude: Prelude,
+    most_shared: int,
 ) -> tuple[str, LaunchFacts]:
     """Kernels whose warps compute a state together."""
     work = work_of(program, known_before(program, operands[0].angles))
@@ -181,11 +193,12 @@ def _render_phases(
         PhasedGrid(name, program, x, emitter, work, made, own, prelude)
         for name, x in zip(("rows", "strided"), operands, strict=False)
     ]
-    options = options._replace(threads=kernels[0].threads)
+    options, shared = options._replace(threads=kernels[0].threads), kernels[0].shared_bytes
+    facts = LaunchFacts(options.threads, shared, 1, 0, options.strided, options.warps_per_state)
+    if 0 < most_shared < shared:
+        return "", facts
     text = [prelude.functions, *(line for kernel in kernels for line in kernel.text())]
-    whole = grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude)
-    shared = kernels[0].shared_bytes
-    return whole, LaunchFacts(options.threads, shared, 1, 0, options.strided, options.warps_per_state)
+    return grid_module(text, emitter, _bounds(options), [k.name for k in kernels], prelude), facts
 
 
 def _render_loops(
@@ -221,9 +234,9 @@ def chosen(program: Program, emitter: Emitter) -> GridOptions:
 
 def _layers(program: Program, quantum: int) -> int:
     """Threads of a state: the fewest that do not spill much; 1 where they would repeat too much of what others compute."""
-    size = len(program.body)
+    size, layers = len(program.body), Layers(program, quantum)
     for count in range(max(2, -(-size // LAYER_MAX_OPS)), MOST_LAYERS + 1):
-        own = [len(p.body) for _, p in parts(program, count, quantum)]
+        own = layers.sizes(count)
         if sum(own) > REPEATED_MAX_RATIO * size:
             return 1
         if max(own) <= LAYER_MAX_OPS:

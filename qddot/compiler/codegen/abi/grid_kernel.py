@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from qddot.compiler.codegen.abi.grid_angles import angle_loop, far_angle_loop, near_or_far, table_of_angles
@@ -55,7 +56,7 @@ class Grid:
         """The type of a number."""
         return self.emitter.T
 
-    @property
+    @cached_property
     def programs(self) -> list[ThreadProgram]:
         """One for each layer."""
         own = self.options
@@ -72,7 +73,7 @@ class Grid:
         """Whether sines and cosines are computed by the program."""
         return self.arguments.angle_space == LOCAL
 
-    @property
+    @cached_property
     def far_program(self) -> ThreadProgram | None:
         """What threads with far angles compute."""
         if not self.is_near:

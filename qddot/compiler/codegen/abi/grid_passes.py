@@ -16,7 +16,7 @@ from qddot.compiler.codegen.abi.grid_frame import Prelude, grid_module
 from qddot.compiler.codegen.abi.grid_kernel import Grid, GridOptions
 from qddot.compiler.codegen.llvm.emitter import Emitter, number_bytes
 from qddot.compiler.codegen.llvm.thread_arguments import GLOBAL, Arguments, GridOperand, angles_of
-from qddot.compiler.codegen.llvm.thread_parts import parts
+from qddot.compiler.codegen.llvm.thread_parts import Layers
 from qddot.compiler.codegen.llvm.thread_tiles import TILE_BYTES
 from qddot.compiler.ir.passes import AGAIN_MAX_OPS, Passes, passes
 from qddot.compiler.ir.program import Program
@@ -80,9 +80,9 @@ def _used(program: Program, whole: Arguments) -> list[bool]:
 
 def _layers(program: Program, options: PassOptions, quantum: int) -> int:
     """Threads of a state: fewer operations in each take less time, and more in all take more."""
-    size = len(program.body)
+    size, layers = len(program.body), Layers(program, quantum)
     costs = {1: size * (1 + size / LONG_OPS)}
     for count in range(2, -(-size // options.layer_ops) + 1):
-        own = [len(p.body) for _, p in parts(program, count, quantum)]
+        own = layers.sizes(count)
         costs[len(own)] = sum(own) * (1 + max(own) / LONG_OPS)
     return min(costs, key=costs.__getitem__)

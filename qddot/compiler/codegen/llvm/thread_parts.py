@@ -15,7 +15,7 @@ def parts(program: Program, count: int, quantum: int) -> list[tuple[int, Program
     """
     if count == 1:
         return [(0, program)]
-    own = _stretches(program, count, quantum)
+    own = Layers(program, quantum).stretches(count)
     order = {n: k for k, n in enumerate(program.body)}
     made = []
     for begin, end in own:
@@ -24,17 +24,31 @@ def parts(program: Program, count: int, quantum: int) -> list[tuple[int, Program
     return made
 
 
-def _stretches(program: Program, count: int, quantum: int) -> list[tuple[int, int]]:
-    """Where to cut: by the number of operations that each tile of results adds to those before it in its stretch."""
-    n = len(program.outputs)
-    starts = list(range(0, n, quantum))
-    needs = [_needed(program, program.outputs[s : s + quantum]) for s in starts]
-    low, high = max(map(len, needs)), len(program.body)
-    while low < high:  # the least bound on a stretch's operations for which `count` stretches suffice
-        middle = (low + high) // 2
-        low, high = (low, middle) if len(_filled(needs, middle)) <= count else (middle + 1, high)
-    edges = [*(starts[k] for k in _filled(needs, low)), n]
-    return list(pairwise(edges))
+class Layers:
+    """How the results of a program may be shared by several threads."""
+
+    def __init__(self, program: Program, quantum: int) -> None:
+        """Stretches begin at multiples of `quantum`."""
+        n = len(program.outputs)
+        self._starts = [*range(0, n, quantum), n]
+        self._needs = [_needed(program, program.outputs[a:b]) for a, b in pairwise(self._starts)]
+        self._size = len(program.body)
+
+    def stretches(self, count: int) -> list[tuple[int, int]]:
+        """Where to cut: by the number of operations that each tile of results adds to those before it in its stretch."""
+        return [(self._starts[a], self._starts[b]) for a, b in pairwise(self._cuts(count))]
+
+    def sizes(self, count: int) -> list[int]:
+        """The operations of each of so many threads, or of fewer."""
+        return [len(set().union(*self._needs[a:b])) for a, b in pairwise(self._cuts(count))]
+
+    def _cuts(self, count: int) -> list[int]:
+        """The first tile of each stretch, and the end."""
+        low, high = max(map(len, self._needs)), self._size
+        while low < high:  # the least bound on a stretch's operations for which `count` stretches suffice
+            middle = (low + high) // 2
+            low, high = (low, middle) if len(_filled(self._needs, middle)) <= count else (middle + 1, high)
+        return [*_filled(self._needs, low), len(self._needs)]
 
 
 def _filled(needs: list[set[int]], most: int) -> list[int]:
