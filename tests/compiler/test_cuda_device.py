@@ -53,10 +53,13 @@ def test_reciprocals_are_rounded_as_division_is():
     b.joint("x", "world", "cart", qddot.joints.Prismatic("x"))
     robot, few = b.robot(), np.random.default_rng(0)
     ones = np.arange(0x3F800000, 0x40000000, dtype=np.uint32).view(np.float32)
+    last = np.arange(1, 1 << 12) * 2.0**-52
     ends = np.ldexp(ones[::4099], few.choice([-126, -110, -101, -100, -99, 0, 99, 100, 101, 120, 126], len(ones[::4099])))
     for dtype, masses in (
         ("float32", np.concatenate([ones, ends.astype(np.float32)])),
         ("float64", few.uniform(1.0, 2.0, 1 << 22)),
+        ("float64", np.ldexp(np.concatenate([1.0 + last, 2.0 - last]), few.integers(-100, 100, 2 * len(last)))),
+        ("float64", np.ldexp(2.0 - 2.0**-52, np.arange(-101, 101))),  # all ones: the hardest to round
         ("float64", np.ldexp(few.uniform(1.0, 2.0, 1 << 16), few.integers(-1020, 1020, 1 << 16))),
     ):
         kernel = robot.kernel("mass_matrix_inverse", target="cuda", dtype=dtype, free=("cart.mass",))

@@ -40,7 +40,12 @@ PRELUDE = grid_frame.Prelude(
 """
         for T, short in (("float", "f32"), ("double", "f64"))
     )
-    + """define internal ptr @shared(ptr %env) alwaysinline {
+    + """define internal double @multiply_add_up(double %a, double %b, double %c) alwaysinline {
+  %p = fmul double %a, %b
+  %r = fadd double %p, %c
+  ret double %r
+}
+define internal ptr @shared(ptr %env) alwaysinline {
   %p = getelementptr ptr, ptr %env, i64 2
   %x = load ptr, ptr %p
   ret ptr %x

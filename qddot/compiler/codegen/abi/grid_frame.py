@@ -46,6 +46,11 @@ define internal double @reciprocal_estimate_f64(double %x) alwaysinline {
   %r = call double @llvm.nvvm.rcp.approx.ftz.d(double %x)
   ret double %r
 }
+declare double @llvm.nvvm.fma.rp.d(double, double, double)
+define internal double @multiply_add_up(double %a, double %b, double %c) alwaysinline {
+  %r = call double @llvm.nvvm.fma.rp.d(double %a, double %b, double %c)
+  ret double %r
+}
 @memory = external addrspace(3) global [0 x i8], align 16
 define internal i32 @thread(ptr %env) alwaysinline #1 {
   %x = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()

@@ -118,7 +118,9 @@ class Emitter:
     def near_reciprocal(self, n: int, x: str) -> list[str]:
         """Lines that compute %v{n} = 1/x as division rounds it, and %v{n}.far, whether x is beyond where that holds.
 
-        Newton's steps from the processor's estimate, of which the last is rounded as division is.
+        Newton's steps from the processor's estimate, of which the last is rounded as division is. Before it doubles are
+        rounded up: from below, divisors whose significand is all ones, as squares of normalized quaternions have, would
+        end half a unit in the last place from their reciprocal, and be rounded to the wrong side.
         """
         V, e, one = self.V, f"%v{n}", self.const(1.0)
 
@@ -133,7 +135,7 @@ class Emitter:
         if self.T == "double":
             lines += [
                 fma(f"{e}.e1", f"{e}.e0", f"{e}.e0", f"{e}.e0"),
-                fma(f"{e}.r1", f"{e}.r0", f"{e}.e1", f"{e}.r0"),
+                f"  {e}.r1 = call double @multiply_add_up(double {e}.r0, double {e}.e1, double {e}.r0)",
                 fma(f"{e}.e2", f"{e}.minus", f"{e}.r1", one),
                 fma(e, f"{e}.r1", f"{e}.e2", f"{e}.r1"),
             ]
