@@ -107,3 +107,6 @@ def test_a_kernel_for_a_card_has_passes_for_large_batches(monkeypatch, tmp_path)
         assert large.grid.kept_numbers > 0
         assert code.small_batches is not None
         assert len({*code.texts, *large.texts, *code.small_batches.texts}) == 2 + len(large.texts)
+    monkeypatch.setattr(grid, "PASSES_MAX_OPS", {"float": 1000})
+    robot = qddot.load("puma560").with_payload("link6", 0.25)
+    assert robot.kernel(NAME, **given).code.large_batches is None

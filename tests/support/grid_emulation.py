@@ -150,10 +150,10 @@ class Emulated:
         n_outputs = program.n_outputs if isinstance(program, Rolled) else len(program.outputs)
         assert n_outputs == prod(output), "a kernel would write where nothing of it belongs"
         if isinstance(options, PassOptions):
-            made = grid.render_large_batches(program, inputs, output, dtype, target, options, PRELUDE)
+            made = grid.render_in_passes(program, inputs, output, dtype, target, options, PRELUDE)
             self.texts, self.facts = made
         elif options is None:
-            self.texts, self.facts = grid.render_modules(program, inputs, output, dtype, target, PRELUDE)
+            self.texts, self.facts = grid.render_modules(program, inputs, output, dtype, target, None, PRELUDE)
         else:
             text, self.facts = grid.render(program, inputs, output, dtype, target, options, PRELUDE)
             self.texts = [text]

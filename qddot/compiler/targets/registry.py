@@ -61,7 +61,8 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
 
     if work.lanes not in (None, 1):
         raise InputError(f"lanes={work.lanes} is for SIMD registers, and a GPU has none; leave it out")
-    given = work.program, work.inputs, work.output, work.dtype, target
+    options = grid.options_of(work.program, work.dtype, target)
+    given = work.program, work.inputs, work.output, work.dtype, target, options
     texts, facts = grid.render_modules(*given)
     found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
     small, large = grid.render_small_batches(*given), grid.render_large_batches(*given)

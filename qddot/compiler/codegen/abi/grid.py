@@ -45,6 +45,7 @@ from qddot.compiler.targets.target import Target
 ONE_THREAD_MAX_OPS = 8000  # of a program that one thread computes
 LAYER_MAX_OPS = 5200  # of each thread where several compute a state; with more, it spills
 MOST_LAYERS = 32
+PASSES_MAX_OPS = {"float": 1_000_000, "double": 30_000}  # of a program in passes: doubles keep twice the bytes
 NEAR_MAX_OPS = {"float": 10_000, "double": 800}  # of a program that has no branches at sines and reciprocals
 MAX_REGISTERS = {"float": ((600, 0), (1000, 80), (3000, 168)), "double": ((1000, 168),)}  # up to so many operations
 REPEATED_MAX_RATIO = 1.9  # of the operations of all threads of a state to those of one
@@ -98,7 +99,13 @@ def render(
 
 
 def render_modules(
-    program: Program | Rolled, inputs: Sequence[Shape], output: Shape, dtype: str, target: Target, prelude: Prelude = NVIDIA
+    program: Program | Rolled,
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str,
+    target: Target,
+    options: GridOptions | None = None,
+    prelude: Prelude = NVIDIA,
 ) -> tuple[list[str], LaunchFacts]:
     """The modules of a kernel as it is launched, one after another, and how."""
     emitter = Emitter(1, dtype, target)
@@ -106,8 +113,13 @@ def render_modules(
         own = stages(program) if len(output) == 1 else None
         if own is not None and max(len(own.first.body), len(own.second.body)) <= ONE_THREAD_MAX_OPS:
             return _render_stages(own, inputs, output, emitter, prelude)
-    text, facts = render(program, inputs, output, dtype, target, prelude=prelude)
+    text, facts = render(program, inputs, output, dtype, target, options, prelude)
     return [text], facts
+
+
+def options_of(program: Program | Rolled, dtype: str, target: Target) -> GridOptions | None:
+    """How a program without loops is laid out."""
+    return None if isinstance(program, Rolled) else chosen(program, Emitter(1, dtype, target))
 
 
 def _render_stages(
@@ -134,19 +146,25 @@ def _render_stages(
 
 
 def render_small_batches(
-    program: Program | Rolled, inputs: Sequence[Shape], output: Shape, dtype: str, target: Target
+    program: Program | Rolled,
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str,
+    target: Target,
+    own: GridOptions | None,
 ) -> tuple[list[str], LaunchFacts] | None:
     """Another module, for small batches: warps share the states that one thread computes in the first.
 
     A small batch takes a quarter to a third of the time, a large one more. None where threads share states anyhow, or where
     no card has the memory for it.
     """
-    if isinstance(program, Rolled) or len(program.body) <= ONE_THREAD_MAX_OPS:
+    if isinstance(program, Rolled) or len(program.body) <= ONE_THREAD_MAX_OPS or own is None or own.groups > 1:
         return None
-    if chosen(program, Emitter(1, dtype, target)).groups > 1:
-        return None
-    for warps in SMALL_BATCH_WARPS[len(program.body) > EIGHT_WARPS_MAX_OPS :]:
+    is_very_long = len(program.body) > EIGHT_WARPS_MAX_OPS
+    for warps in SMALL_BATCH_WARPS[is_very_long:]:
         options = GridOptions(strided=False, warps_per_state=warps)
+        if is_very_long:  # other phases take as long to be found as these to be compiled, and are hardly better
+            options = options._replace(phase_ops=200, level_step=20)
         text, facts = render(program, inputs, output, dtype, target, options, most_shared=_SHARED_LARGEST_BYTES)
         if text:
             return [text], facts
@@ -159,16 +177,27 @@ def render_large_batches(
     output: Shape,
     dtype: str,
     target: Target,
+    own: GridOptions | None,
+) -> tuple[list[str], LaunchFacts] | None:
+    """Other modules, for large batches: passes of a program that one thread would spill, where it says how it is cut."""
+    if isinstance(program, Rolled) or len(program.body) <= ONE_THREAD_MAX_OPS or own is None or own.groups > 1:
+        return None
+    if len(program.body) > PASSES_MAX_OPS[Emitter(1, dtype, target).T]:
+        return None
+    return render_in_passes(program, inputs, output, dtype, target)
+
+
+def render_in_passes(
+    program: Program,
+    inputs: Sequence[Shape],
+    output: Shape,
+    dtype: str,
+    target: Target,
     options: PassOptions | None = None,
     prelude: Prelude = NVIDIA,
 ) -> tuple[list[str], LaunchFacts] | None:
-    """Other modules, for large batches: passes of a program that one thread would spill, where it says how it is cut."""
-    emitter = Emitter(1, dtype, target)
-    if isinstance(program, Rolled):
-        return None
-    if options is None and (len(program.body) <= ONE_THREAD_MAX_OPS or chosen(program, emitter).groups > 1):
-        return None
-    options = options or PassOptions()
+    """A module for each pass of a program; None where it cannot be cut."""
+    emitter, options = Emitter(1, dtype, target), options or PassOptions()
     found = passes_of(program, options)
     if found is None:
         return None
