@@ -89,7 +89,8 @@ class Plan:
         places.append(len(values))
         chunk = covered.states
         if grid.kept_numbers:
-            chunk = min(chunk, max(1, MOST_KEPT_BYTES // (grid.kept_numbers * size * WARP)) * WARP)
+            budget = min(MOST_KEPT_BYTES, context.device.memory_bytes // _SCRATCH_SHARE)
+            chunk = min(chunk, max(1, budget // (grid.kept_numbers * size * WARP)) * WARP)
         self.scratch_bytes, blocks = scratch_of(code, context, functions, -(-chunk // grid.states), size)
         self.scratch_bytes += -(-chunk // WARP) * WARP * grid.kept_numbers * size
         facts = [grid.of_module(k) for k in range(len(functions))]
@@ -102,7 +103,7 @@ class Plan:
             for offset in (covered.offsets() if 0 not in self.shape else ())
             for k in range(0, covered.states, chunk)
         ]
-        self._only = self._launches[0][0] if len(self._launches) == 1 else 0
+        self._has_offsets = len(self._launches) > 1
         self._driver, self._free = context.driver, list[Arguments]()
         reaches = [extent(s, t) for s, t in zip(shapes, strides, strict=True)]
         *self._inputs_reach, self._output_reach = [(size * low, size * high) for low, high in reaches]
@@ -137,7 +138,7 @@ class Plan:
         launch, values = self._driver.launch, own.values
         own.stream.value = stream
         for count, *offsets in self._launches:
-            self._pack(values, 0, count, *(pointers if self._only else map(add, pointers, offsets)))
+            self._pack(values, 0, count, *(map(add, pointers, offsets) if self._has_offsets else pointers))
             for call in own.calls:
                 if code := launch(*call):
                     raise self._driver.failure(code, launch)
