@@ -113,8 +113,25 @@ def build(model: Model, request: Request) -> Kernel:
             lambda: _rendered(model, request, inputs, output, target)[1],
             lambda text: targets.assembly(text, target),
             (remade, (model, request)),
+            lambda: _small_batches(model, request, (inputs, output), target, key),
         ),
     )
+
+
+def _small_batches(
+    model: Model, request: Request, shapes: tuple[list[Shape], Shape], target: Target, key: str
+) -> stored.Stored:
+    """Other code of a kernel for small batches, from the cache if it is there."""
+    kind, key = targets.KINDS[target.kind], _digest("small batches", key)
+    assert kind.render_small is not None
+    found = stored.find(key, kind.small_facts, target)
+    if found is None:
+        with Progress(f"compiling {request.what} of {model.name!r} for small batches"):
+            _, work = _work(model, request, *shapes, target)
+            text, facts = kind.render_small(work, target)
+            data = targets.compile_module(text, target, request.function)
+        found = stored.store(key, facts, data, kind.small_facts, target)
+    return found
 
 
 def remade(model: Model, request: Request) -> Kernel:
@@ -128,6 +145,15 @@ def _rendered(
     model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
 ) -> tuple[dict[str, Any], str]:
     """The LLVM text of a kernel, and the facts about it."""
+    facts, work = _work(model, request, inputs, output, target)
+    text, own = targets.KINDS[target.kind].render(work, target)
+    return {**facts, **own}, text
+
+
+def _work(
+    model: Model, request: Request, inputs: list[Shape], output: Shape, target: Target
+) -> tuple[dict[str, Any], targets.Work]:
+    """What a kernel computes, and the facts about it."""
     facts, program = program_for(model, request, output, target.registers)
     if request.packed:
         program, layout = packed(program, output)
@@ -138,9 +164,7 @@ def _rendered(
             )
         facts["layout"], output = layout.to_json(), (layout.size,)
     last = 0 if request.product else len(request.free)
-    work = targets.Work(program, inputs, output, request.dtype, request.lanes, last)
-    text, own = targets.KINDS[target.kind].render(work, target)
-    return {**facts, **own}, text
+    return facts, targets.Work(program, inputs, output, request.dtype, request.lanes, last)
 
 
 def program_for(

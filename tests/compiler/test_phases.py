@@ -1,5 +1,7 @@
 """Programs in phases for several warps: who computes what when, what is where, and that nothing is read too early."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import qddot
@@ -48,6 +50,26 @@ def test_programs_that_one_thread_computes_slowly_have_phases_for_small_batches(
         assert first.count(".visible .entry rows") == second.count(".visible .entry rows") == 1
         assert first != second
     assert made.info.cached
+
+
+def test_code_for_small_batches_is_made_when_it_is_first_needed(monkeypatch, tmp_path):
+    monkeypatch.setenv("QDDOT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(grid, "ONE_THREAD_MAX_OPS", 1000)
+    monkeypatch.setattr(grid, "REPEATED_MAX_RATIO", 0.0)
+    calls, render = [], grid.render_small_batches
+    monkeypatch.setattr(grid, "render_small_batches", lambda *given: (calls.append(1), render(*given))[1])
+    for most, is_there in ((grid._SHARED_LARGEST_BYTES, True), (1000, False)):  # room for it, and none
+        monkeypatch.setattr(grid, "_SHARED_LARGEST_BYTES", most)
+        calls.clear()
+        for made_before in range(2):
+            robot = qddot.load("puma560").with_payload("link6", 0.25 + is_there)
+            code = robot.kernel("forward_dynamics_derivatives", dtype="float32", target="cuda").code
+            assert len(calls) == made_before
+            with ThreadPoolExecutor(4) as threads:
+                found = list(threads.map(lambda _, own=code: own.small_batches, range(4)))
+            assert all(x is found[0] for x in found)
+            assert (found[0] is not None) == is_there
+            assert len(calls) == 1  # the second kernel has it from the cache
 
 
 def test_every_operation_is_computed_once_when_its_operands_are_there(work, made):

@@ -58,6 +58,7 @@ class Source(NamedTuple):
     render: Callable[[], str]
     assemble: Callable[[str], str]
     remake: tuple[Callable[..., Kernel], tuple[Any, ...]] | None = None  # what gives the kernel in another process
+    small_batches: Callable[[], Any] | None = None  # makes other code, for few states, when it is first needed; or None
 
 
 class Kernel:

@@ -31,6 +31,11 @@ class Kind(NamedTuple):
     render_steps: Callable[..., Any]  # `(step, layout, target)`: the LLVM module of a loop over time, and its layout
     time_loop: Callable[..., Any]  # of loaded code: `(code, layout, instructions)`
     facts: Mapping[str, Callable[[Any], Any]] = {}  # the facts of `render` that the cache keeps, and who reads them
+    render_small: Callable[..., tuple[str, dict[str, Any]]] | None = None  # as `render`, of other code for small batches
+    small_facts: Mapping[str, Callable[[Any], Any]] = {}  # its facts
+
+
+_NOTHING = "; no code"  # the LLVM text where there is none
 
 
 class Work(NamedTuple):
@@ -64,12 +69,18 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
     options = grid.options_of(work.program, work.dtype, target)
     given = work.program, work.inputs, work.output, work.dtype, target, options
     texts, facts = grid.render_modules(*given)
-    found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json()}
-    small, large = grid.render_small_batches(*given), grid.render_large_batches(*given)
-    for name, own in (("small_batches", small), ("large_batches", large)):
-        texts = [*texts, *(own[0] if own else ())]
-        found[name] = own and own[1].as_json()
+    found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json(), "large_batches": None}
+    found["has_small_batches"] = grid.has_small_batches(work.program, options)
+    if large := grid.render_large_batches(*given):
+        texts, found["large_batches"] = [*texts, *large[0]], large[1].as_json()
     return ptx.joined(texts), found
+
+
+def _render_small_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
+    from qddot.compiler.codegen.abi import grid
+
+    made = grid.render_small_batches(work.program, work.inputs, work.output, work.dtype, target)
+    return (made[0], {"grid": made[1].as_json()}) if made else (_NOTHING, {"grid": None})
 
 
 def _grid_or_none(x: Any) -> Any:
@@ -87,12 +98,17 @@ def _kernel_cuda(code: Any, facts: dict[str, Any], *parts: Any) -> Kernel:
     from qddot.compiler.runtime.cuda.modules import GridCode
 
     info = parts[3]
-    texts, others = ptx.modules(code), list[GridCode | None]()
-    for own in (facts["large_batches"], facts["small_batches"]):
-        count = len(own.modules) or 1 if own is not None else 0
-        others.append(GridCode(texts[-count:], own, info.function) if own is not None else None)
-        del texts[len(texts) - count :]
-    large, small = others
+    texts, large, small, source = ptx.modules(code), None, None, parts[-1]
+    if (grid := facts["large_batches"]) is not None:
+        count = len(grid.modules)
+        texts, large = texts[:-count], GridCode(texts[-count:], grid, info.function)
+
+    def made() -> GridCode | None:
+        found = source.small_batches()
+        return None if found.facts["grid"] is None else GridCode([found.code], found.facts["grid"], info.function)
+
+    if facts["has_small_batches"]:
+        small = made
     return kernel.kernel(GridCode(texts, facts["grid"], info.function, small, large), *parts)
 
 
@@ -136,7 +152,9 @@ KINDS: dict[str, Kind] = {
         kernel=_kernel_cuda,
         render_steps=_render_grid_steps,
         time_loop=_time_loop_cuda,
-        facts={"grid": grid_from_json, "small_batches": _grid_or_none, "large_batches": _grid_or_none},
+        facts={"grid": grid_from_json, "large_batches": _grid_or_none, "has_small_batches": bool},
+        render_small=_render_small_grid,
+        small_facts={"grid": _grid_or_none},
     ),
 }
 

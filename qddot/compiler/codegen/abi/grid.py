@@ -145,21 +145,19 @@ def _render_stages(
     return texts, LaunchFacts(threads, max(kernels[0].shared_bytes for kernels in made), has_strided=True)
 
 
-def render_small_batches(
-    program: Program | Rolled,
-    inputs: Sequence[Shape],
-    output: Shape,
-    dtype: str,
-    target: Target,
-    own: GridOptions | None,
-) -> tuple[list[str], LaunchFacts] | None:
-    """Another module, for small batches: warps share the states that one thread computes in the first.
+def has_small_batches(program: Program | Rolled, own: GridOptions | None) -> bool:
+    """Whether one thread computes a long program, laid out like this: other code is faster for small batches."""
+    is_long = isinstance(program, Program) and len(program.body) > ONE_THREAD_MAX_OPS
+    return is_long and own is not None and own.groups == 1
 
-    A small batch takes a quarter to a third of the time, a large one more. None where threads share states anyhow, or where
-    no card has the memory for it.
+
+def render_small_batches(
+    program: Program, inputs: Sequence[Shape], output: Shape, dtype: str, target: Target
+) -> tuple[str, LaunchFacts] | None:
+    """A module for small batches: warps share the states that one thread computes in the first.
+
+    A small batch takes a quarter to a third of the time, a large one more. None where no card has the memory for it.
     """
-    if isinstance(program, Rolled) or len(program.body) <= ONE_THREAD_MAX_OPS or own is None or own.groups > 1:
-        return None
     is_very_long = len(program.body) > EIGHT_WARPS_MAX_OPS
     for warps in SMALL_BATCH_WARPS[is_very_long:]:
         options = GridOptions(strided=False, warps_per_state=warps)
@@ -167,7 +165,7 @@ def render_small_batches(
             options = options._replace(phase_ops=200, level_step=20)
         text, facts = render(program, inputs, output, dtype, target, options, most_shared=_SHARED_LARGEST_BYTES)
         if text:
-            return [text], facts
+            return text, facts
     return None
 
 
@@ -180,7 +178,7 @@ def render_large_batches(
     own: GridOptions | None,
 ) -> tuple[list[str], LaunchFacts] | None:
     """Other modules, for large batches: passes of a program that one thread would spill, where it says how it is cut."""
-    if isinstance(program, Rolled) or len(program.body) <= ONE_THREAD_MAX_OPS or own is None or own.groups > 1:
+    if isinstance(program, Rolled) or not has_small_batches(program, own):
         return None
     if len(program.body) > PASSES_MAX_OPS[Emitter(1, dtype, target).T]:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_int
 from typing import Any, NamedTuple
 
@@ -73,7 +73,8 @@ def _function(context: Context, module: int, name: str, grid: Grid) -> Function:
 class GridCode:
     """PTX modules of one kernel, and facts about them.
 
-    `small_batches` is other code for the same, for few states, and `large_batches` for many; it takes scratch memory.
+    `small_batches` is other code for the same, for few states, or what makes it when it is first needed; `large_batches` is
+    for many states, and takes scratch memory.
     """
 
     def __init__(
@@ -81,20 +82,29 @@ class GridCode:
         texts: Sequence[str],
         grid: Grid,
         function: str,
-        small_batches: GridCode | None = None,
+        small_batches: GridCode | Callable[[], GridCode | None] | None = None,
         large_batches: GridCode | None = None,
     ) -> None:
         self.texts, self.grid, self.function = tuple(texts), grid.checked(), function
-        self.small_batches, self.large_batches = small_batches, large_batches
+        self._small, self.large_batches = small_batches, large_batches
         self.seconds = 0.0  # that assembling took
         self.cached = True  # all machine code came from the cache
         self._loaded: dict[int, Loaded] = {}
         self._lock = guarded_lock()
 
+    @property
+    def small_batches(self) -> GridCode | None:
+        """The code for few states, if there is some."""
+        if callable(self._small):
+            with self._lock:
+                if callable(self._small):
+                    self._small = self._small()
+        return self._small
+
     def suited(self, states: int, context: Context, has_scratch: bool = True) -> GridCode:
         """The code for a batch of contiguous rows: that for small or large ones, if there is such code that can run."""
-        small, most = self.small_batches, context.device.shared_bytes
-        if small is not None and states <= SMALL_BATCH_MAX_STATES and small.grid.shared_bytes <= most:
+        small, most = self.small_batches if states <= SMALL_BATCH_MAX_STATES else None, context.device.shared_bytes
+        if small is not None and small.grid.shared_bytes <= most:
             return small
         large = self.large_batches
         return large if large is not None and has_scratch and large.grid.shared_bytes <= most else self
