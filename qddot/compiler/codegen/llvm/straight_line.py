@@ -45,7 +45,7 @@ class FunctionBody:
         self.angles: set[int] = set()  # whose sine and cosine are in registers
         self.bases: dict[Location, tuple[str, int]] = {}  # base pointers by memory and reach: name, and period of origin
         self.now = self.period = 0
-        self.reload_after = RELOAD_AFTER_OPS * emitter.target.registers // 32
+        self.reload_after = max(1, RELOAD_AFTER_OPS * emitter.target.registers // 32)
         self.labels = 0
 
     def text(self, name: str) -> str:
