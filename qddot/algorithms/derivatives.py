@@ -230,7 +230,7 @@ def forward_dynamics_derivatives(model: Model, q: Any, v: Any, tau: Any, f_ext: 
     force = split(tau + passive_forces(model, q, v) - rigid_body_forces(model, q, v, at_rest, f_ext))
     cut(force)
     M = rows_of(mass_matrix(model, q))
-    cut(force)
+    cut(M)
     factors = inverse_factors(M, dof_above(model), model.floors)
     a = inverse_times(*factors, force)
     cut(a)

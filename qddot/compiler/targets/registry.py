@@ -70,7 +70,7 @@ def _render_grid(work: Work, target: Target) -> tuple[str, dict[str, Any]]:
     given = work.program, work.inputs, work.output, work.dtype, target, options
     texts, facts = grid.render_modules(*given)
     found = {"lanes": 1, "fused": target.fuses(work.dtype), "grid": facts.as_json(), "large_batches": None}
-    found["has_small_batches"] = grid.has_small_batches(work.program, options)
+    found["has_small_batches"] = grid.is_long_for_one_thread(work.program, options)
     if large := grid.render_large_batches(*given):
         texts, found["large_batches"] = [*texts, *large[0]], large[1].as_json()
     return ptx.joined(texts), found

@@ -145,8 +145,8 @@ def _render_stages(
     return texts, LaunchFacts(threads, max(kernels[0].shared_bytes for kernels in made), has_strided=True)
 
 
-def has_small_batches(program: Program | Rolled, own: GridOptions | None) -> bool:
-    """Whether one thread computes a long program, laid out like this: other code is faster for small batches."""
+def is_long_for_one_thread(program: Program | Rolled, own: GridOptions | None) -> bool:
+    """Whether one thread computes a long program, laid out like this: other code is faster, for small and large batches."""
     is_long = isinstance(program, Program) and len(program.body) > ONE_THREAD_MAX_OPS
     return is_long and own is not None and own.groups == 1
 
@@ -178,7 +178,7 @@ def render_large_batches(
     own: GridOptions | None,
 ) -> tuple[list[str], LaunchFacts] | None:
     """Other modules, for large batches: passes of a program that one thread would spill, where it says how it is cut."""
-    if isinstance(program, Rolled) or not has_small_batches(program, own):
+    if isinstance(program, Rolled) or not is_long_for_one_thread(program, own):
         return None
     if len(program.body) > PASSES_MAX_OPS[Emitter(1, dtype, target).T]:
         return None

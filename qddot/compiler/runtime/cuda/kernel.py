@@ -179,7 +179,7 @@ class Calls:
             plan.launch([*pointers, 0], stream)
             return
         if context.is_capturing(stream):
-            plan = Plan(self.code, self.signature, context, plan.operands, has_scratch=False)
+            plan = Plan(self.code, self.signature, context, plan.operands, is_captured=True)
             if plan.scratch_bytes:
                 raise InputError("this kernel takes scratch memory for each call, and cannot be captured in a CUDA graph")
             plan.launch([*pointers, 0], stream)

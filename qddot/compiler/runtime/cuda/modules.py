@@ -32,11 +32,12 @@ class Function(NamedTuple):
 class Loaded:
     """The modules of a kernel in one context. They go when the kernel has gone, at the next call that loads some."""
 
-    def __init__(self, cubins: Sequence[bytes], grid: Grid, context: Context) -> None:
+    def __init__(self, cubins: Sequence[bytes], grid: Grid, context: Context, may_wait: bool = True) -> None:
         """The context is current."""
         own = context.driver
         self.context, self._modules = context, list[int]()
-        _unload(context)
+        if may_wait:  # a stream that is being captured must not be waited for
+            _unload(context)
         for cubin in cubins:
             self._modules.append(own.handle(own.cuModuleLoadData, cubin))
         self.rows = [_function(context, m, ROWS, grid.of_module(k)) for k, m in enumerate(self._modules)]
@@ -109,17 +110,17 @@ class GridCode:
         large = self.large_batches
         return large if large is not None and has_scratch and large.grid.shared_bytes <= most else self
 
-    def loaded(self, context: Context) -> Loaded:
+    def loaded(self, context: Context, may_wait: bool = True) -> Loaded:
         """The modules in a context, which is current."""
         found = self._loaded.get(context.handle)
         if found is None or found.context is not context:
             with self._lock:
                 found = self._loaded.get(context.handle)
                 if found is None or found.context is not context:
-                    found = self._loaded[context.handle] = self._load(context)
+                    found = self._loaded[context.handle] = self._load(context, may_wait)
         return found
 
-    def _load(self, context: Context) -> Loaded:
+    def _load(self, context: Context, may_wait: bool) -> Loaded:
         limit = context.device.shared_bytes
         if self.grid.shared_bytes > limit:
             raise InputError(
@@ -128,13 +129,13 @@ class GridCode:
             )
         made = assemble.assemble(self.texts, context, self.function)
         try:
-            loaded = Loaded(made.cubins, self.grid, context)
+            loaded = Loaded(made.cubins, self.grid, context, may_wait)
         except DeviceError as error:
             if not made.cached:
                 raise DeviceError(f"{self.function}: {error}", error.code) from None
             assemble.forget(self.texts, context)  # of another driver with the same version, perhaps
             made = assemble.assemble(self.texts, context, self.function)
-            loaded = Loaded(made.cubins, self.grid, context)
+            loaded = Loaded(made.cubins, self.grid, context, may_wait)
         self.seconds += made.seconds
         self.cached = self.cached and made.cached
         for function in (*loaded.rows, *loaded.strided):

@@ -14,7 +14,7 @@ from qddot.compiler.runtime.cuda.arrays import contiguous_strides, extent, is_co
 from qddot.compiler.runtime.cuda.context import Context
 from qddot.compiler.runtime.cuda.grid import WARP
 from qddot.compiler.runtime.cuda.layout import Batch, batch, broadcast
-from qddot.compiler.runtime.cuda.modules import Function, GridCode
+from qddot.compiler.runtime.cuda.modules import Function, GridCode, Loaded
 from qddot.errors import InputError
 
 Shape = tuple[int, ...]
@@ -58,11 +58,12 @@ class Plan:
     """How operands of these shapes and strides are handed to a kernel. Threads may share it."""
 
     def __init__(
-        self, code: GridCode, own: Signature, context: Context, operands: Operands, has_scratch: bool = True
+        self, code: GridCode, own: Signature, context: Context, operands: Operands, is_captured: bool = False
     ) -> None:
         """The context is current. The last operand is the output; None: it is new and contiguous.
 
-        Without `has_scratch` code that takes scratch memory is not chosen where there is other code.
+        Where launches are captured in a graph, code that takes scratch memory is not chosen if there is other code, and
+        nothing waits for the card.
         """
         self.operands = operands
         self.itemsize = size = operands.itemsize
@@ -80,8 +81,9 @@ class Plan:
         ends = [tuple(t[c:]) for t, c in zip(strides, cuts, strict=True)]
         contiguous = [is_contiguous(i, e) for i, e in zip(inner, ends, strict=True)]
         if all(contiguous):
-            code = code.suited(covered.states, context, has_scratch)
-        functions, grid = self._functions(code, own, context, contiguous), code.grid
+            code = code.suited(covered.states, context, has_scratch=not is_captured)
+        loaded = code.loaded(context, may_wait=not is_captured)
+        functions, grid = self._functions(code, own, loaded, contiguous), code.grid
         values, places = [covered.states], [0]
         for step, end in zip(covered.steps, ends, strict=True):
             places.append(len(values))
@@ -109,8 +111,7 @@ class Plan:
         *self._inputs_reach, self._output_reach = [(size * low, size * high) for low, high in reaches]
 
     @staticmethod
-    def _functions(code: GridCode, own: Signature, context: Context, contiguous: list[bool]) -> list[Function]:
-        loaded = code.loaded(context)
+    def _functions(code: GridCode, own: Signature, loaded: Loaded, contiguous: list[bool]) -> list[Function]:
         if all(contiguous):
             return loaded.rows
         if not code.grid.has_strided:
